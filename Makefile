@@ -3,8 +3,8 @@
 .PHONY: help demo test unit soak check bench format claims lock clean
 
 BIN := .venv/bin
-# Three side by side, since many tests wait; tests/conftest.py says what stays together.
-PYTEST := $(BIN)/python -m pytest -n 3
+# tests/conftest.py says what stays together. Many tests wait, but unit tests only compute.
+PYTEST := $(BIN)/python -m pytest
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,11 +15,11 @@ demo: ## run the demonstration: a bank that never stops, its snapshots, proofs a
 
 test: ## run every test; a skipped test fails the run
 	@tools/setup test
-	@$(PYTEST)
+	@$(PYTEST) -n 4
 
 unit: ## run the unit tests: half a minute
 	@tools/setup test
-	@$(PYTEST) --unit
+	@$(PYTEST) -n 2 --unit
 
 soak: ## ten minutes of faults: kills, stops, resets, full disks, garbage, members that come and go
 	@tools/setup test

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bench.figures import Figure, at_least, at_most, cpu_s, interleaved, shown, wall_s
-from bench.lattice_traces import PROCESSES, random_trace, replicated_log, telling
+from bench.lattice_traces import PROCESSES, random_trace, replicated_log, trace_of
 from strobe.causality.lattice.compiled import compiled
 from strobe.causality.lattice.conditions import Condition
 from strobe.causality.lattice.detection import Detection, possibly
@@ -142,7 +142,7 @@ def by_enumeration(run: TraceRun, expression: str) -> tuple[bool | None, int]:
 
 def _projections() -> Iterator[Figure]:
     """Questions about two of several processes, against the enumeration of all cuts, stopped at 100 million."""
-    log, apart = replicated_log(543), telling([lambda at: at % 2] * 12, 20)
+    log, apart = replicated_log(543), trace_of([lambda at: at % 2] * 12, 20)
     cases = [
         (log, "n1.commit > n0.commit", "replicated log, 5 processes, 4,887 events, n1.commit > n0.commit"),
         (log, "n1.commit - n0.commit > 0", "the same log, n1.commit - n0.commit > 0"),
@@ -163,14 +163,14 @@ def _against_enumeration(trace: Trace, expression: str, name: str) -> Iterator[F
     assert found in (answer, None)
     (taken,) = interleaved(5, lambda: cpu_s(lambda: possibly(trace, expression)))
     (plain,) = interleaved(1, lambda: cpu_s(lambda: by_enumeration(TraceRun(trace), expression)))
-    said = "undecided" if found is None else "decided"
+    outcome = "undecided" if found is None else "decided"
     yield at_most(f"possibly, {name}: {'yes' if answer else 'no'}", taken * 1000, "CPU ms", 1000, COMMAND)
-    yield shown(f"the same by enumeration, {said} after {seen:,} cuts: times as long", plain / taken, "x", COMMAND)
+    yield shown(f"the same by enumeration, {outcome} after {seen:,} cuts: times as long", plain / taken, "x", COMMAND)
 
 
 def _comparisons() -> Iterator[Figure]:
     """Compare variables by `==` and by `>`, on the same cuts; neither holds at any of them."""
-    trace = telling([lambda at, number=number: 10_000 * number + at for number in range(3)], 250)
+    trace = trace_of([lambda at, number=number: 10_000 * number + at for number in range(3)], 250)
 
     def ask(operator: str) -> Detection:
         return possibly(trace, f"p0.x > 0 and p0.x {operator} p1.x and p1.x {operator} p2.x")

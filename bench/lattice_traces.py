@@ -43,18 +43,18 @@ def strangers(count: int, events: int) -> Trace:
     return Trace(header_of(View(1, names, ())), lines)
 
 
-def telling(values: Sequence[Callable[[int], object]], events: int) -> Trace:
+def trace_of(values: Sequence[Callable[[int], object]], events: int) -> Trace:
     """Return a run without messages in which each event of process i reports `values[i](position)` as x."""
     names = tuple(f"p{number}" for number in range(len(values)))
     lines = [
-        Internal(name, position, payload=told(x=value(position)))
+        Internal(name, position, payload=payload_of(x=value(position)))
         for name, value in zip(names, values, strict=True)
         for position in range(1, events + 1)
     ]
     return Trace(header_of(View(1, names, ())), lines)
 
 
-def told(**fields: object) -> Raw:
+def payload_of(**fields: object) -> Raw:
     return Raw(msgspec.json.encode(fields))
 
 
@@ -83,7 +83,7 @@ def replicated_log(entries: int, seed: int = 1) -> Trace:
         if appended < entries and (not waiting or chosen.random() < 0.15):
             appended += 1
             positions["n0"] += 1
-            lines.append(Internal("n0", positions["n0"], payload=told(log=appended)))
+            lines.append(Internal("n0", positions["n0"], payload=payload_of(log=appended)))
             for name in followers:
                 send("n0", name, appended)
             continue
@@ -94,7 +94,7 @@ def replicated_log(entries: int, seed: int = 1) -> Trace:
         if process == "n0":
             acknowledged[channel[:2]] = index
             committed = sorted(acknowledged.values())[2]
-        payload = told(commit=committed) if process == "n0" else told(log=index, commit=known)
+        payload = payload_of(commit=committed) if process == "n0" else payload_of(log=index, commit=known)
         lines.append(Receive(process, positions[process], channel, received[channel], payload=payload))
         if process != "n0":
             send(process, "n0", index)

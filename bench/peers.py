@@ -112,7 +112,7 @@ def zmq_target(batched: bool) -> None:
 
     with zmq.Context() as context, context.socket(zmq.PULL) as sock:
         sock.set_hwm(100_000)
-        tell_port(sock.bind_to_random_port("tcp://127.0.0.1"))
+        write_port(sock.bind_to_random_port("tcp://127.0.0.1"))
         target = Target(batched, WRITTEN_EVERY)
         while True:
             target.take(sock.recv())
@@ -142,7 +142,7 @@ async def streams_target(batched: bool) -> None:
             target.take(await reader.readexactly(length))
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=_MIB)
-    tell_port(server.sockets[0].getsockname()[1])
+    write_port(server.sockets[0].getsockname()[1])
     await server.serve_forever()
 
 
@@ -212,7 +212,7 @@ async def _serve_grpc(method: Any) -> None:
 
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_METHOD[0], {_METHOD[1]: method}),))
-    tell_port(server.add_insecure_port("127.0.0.1:0"))
+    write_port(server.add_insecure_port("127.0.0.1:0"))
     await server.start()
     await server.wait_for_termination()
 
@@ -269,7 +269,7 @@ async def raw_source(_: bool) -> None:
 async def raw_target(_: bool) -> None:
     end = RawEnd(Gauge("target"), None)
     server = await asyncio.get_running_loop().create_server(lambda: end, "127.0.0.1", 0)
-    tell_port(server.sockets[0].getsockname()[1])
+    write_port(server.sockets[0].getsockname()[1])
     end.look()
     await server.serve_forever()
 
@@ -277,7 +277,7 @@ async def raw_target(_: bool) -> None:
 # Running one end
 
 
-def tell_port(port: int) -> None:
+def write_port(port: int) -> None:
     path = given_folder() / "port"
     path.with_suffix(".new").write_text(str(port))
     path.with_suffix(".new").rename(path)

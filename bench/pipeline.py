@@ -117,7 +117,7 @@ class Judged:
         self._batches: set[int] = set()
         self._snapshots: set[str] = set()
 
-    def look(self) -> set[str]:
+    def poll(self) -> set[str]:
         for batch_id in set(self._outputs.batches()) - self._batches:
             self._batches.add(batch_id)
             self._snapshots |= {row[c.SNAPSHOT_ID] for row in self._outputs.read(VERDICTS, batch_id)}
@@ -137,14 +137,14 @@ def _latency_s(folder: Path) -> tuple[float, float]:
             snapshot = _snapshot(counter, 4)
             _commit(store, snapshot)
             start = time.perf_counter()
-            while str(snapshot.id) not in judged.look() and not done.is_set():
+            while str(snapshot.id) not in judged.poll() and not done.is_set():
                 time.sleep(0.005)
             taken.append(time.perf_counter() - start)
             time.sleep(_LATENCY_PAUSE_S)
         done.set()
 
     class UntilDone(PipelineObserver):
-        def look(self) -> bool:
+        def poll(self) -> bool:
             return done.is_set()
 
     writer = threading.Thread(target=commit_now_and_then)

@@ -11,7 +11,7 @@ import networkx as nx
 from bench.figures import Figure, at_most, cpu_of_tree_s, cpu_s, interleaved, shown, wall_s
 from bench.predicate_snapshots import snapshot_of
 from bench.spark_stores import fill
-from strobe.causality.pictures import Picture, picture_of
+from strobe.causality.predicate_input import PredicateInput, predicate_input_of
 from strobe.causality.predicates import deadlock, garbage, termination
 from strobe.spark import deadlocked, local_session, stop_local_session, tables, terminated
 from strobe.spark import garbage as garbage_on_spark
@@ -25,43 +25,43 @@ _SNAPSHOTS, _PROCESSES = 200, 12
 _ROOT = ""
 
 
-def deadlock_with_networkx(picture: Picture) -> set[str]:
+def deadlock_with_networkx(facts: PredicateInput) -> set[str]:
     """All waits are for all members: a process is stuck if it is in a cycle, or waits for a stuck process."""
     graph = nx.DiGraph()
-    for process, stance in picture.stances.items():
-        if stance.declared.waits is not None:
-            waits = (one for one in stance.declared.waits.processes if isinstance(one, str))
-            graph.add_edges_from((one, process) for one in waits if not picture.need_not_count(process, one))
+    for process, declaration in facts.declarations.items():
+        if declaration.declared.waits is not None:
+            waits = (one for one in declaration.declared.waits.processes if isinstance(one, str))
+            graph.add_edges_from((one, process) for one in waits if not facts.need_not_count(process, one))
     cores = [core for core in nx.strongly_connected_components(graph) if len(core) > 1]
     graph.add_edges_from((_ROOT, process) for core in cores for process in core)
     return set(nx.descendants(graph, _ROOT)) if cores else set()
 
 
-def garbage_with_networkx(picture: Picture) -> set[str]:
+def garbage_with_networkx(facts: PredicateInput) -> set[str]:
     """The objects that are not descendants of a process that can act, or of a message."""
     graph = nx.DiGraph()
     holders: set[str] = set()
-    for process, stance in picture.stances.items():
-        holders.update(stance.declared.references)
-        for holder, names in stance.declared.references.items():
+    for process, declaration in facts.declarations.items():
+        holders.update(declaration.declared.references)
+        for holder, names in declaration.declared.references.items():
             graph.add_edges_from((holder, name) for name in names)
-        if stance.awake:
+        if declaration.awake:
             graph.add_edge(_ROOT, process)
-    graph.add_edges_from((_ROOT, name) for name in picture.receiving | picture.carried)
+    graph.add_edges_from((_ROOT, name) for name in facts.receiving | facts.carried)
     return holders - nx.descendants(graph, _ROOT)
 
 
-def termination_in_python(picture: Picture) -> set[str]:
-    return {process for process, stance in picture.stances.items() if stance.declared.active}
+def termination_in_python(facts: PredicateInput) -> set[str]:
+    return {process for process, declaration in facts.declarations.items() if declaration.declared.active}
 
 
 def _on_one() -> Iterator[Figure]:
     snapshots = snapshot_of(_SMALL), snapshot_of(_LARGE)
-    small, large = map(picture_of, snapshots)
+    small, large = map(predicate_input_of, snapshots)
     assert set(deadlock(large).processes) == deadlock_with_networkx(large)
     assert set(garbage(large).garbage) == garbage_with_networkx(large)
     assert set(termination(large).active) == termination_in_python(large)
-    yield from _compared("picture of a snapshot", picture_of, *snapshots, None, "")
+    yield from _compared("predicate input of a snapshot", predicate_input_of, *snapshots, None, "")
     yield from _compared("deadlock", deadlock, small, large, deadlock_with_networkx, "networkx")
     yield from _compared("garbage", garbage, small, large, garbage_with_networkx, "networkx")
     yield from _compared(
@@ -96,11 +96,11 @@ def _on_many() -> Iterator[Figure]:
 
         def in_loop() -> list[int]:
             store = Store.open(path)
-            pictures = [picture_of(store.load(name)) for _, name, _ in store.list()]
+            inputs = [predicate_input_of(store.load(name)) for _, name, _ in store.list()]
             return [
-                sum(len(deadlock(one).processes) for one in pictures),
-                sum(len(garbage(one).garbage) for one in pictures),
-                sum(termination(one).holds for one in pictures),
+                sum(len(deadlock(one).processes) for one in inputs),
+                sum(len(garbage(one).garbage) for one in inputs),
+                sum(termination(one).holds for one in inputs),
             ]
 
         def on_spark() -> list[int]:

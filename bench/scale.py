@@ -18,7 +18,7 @@ from bench.figures import Figure, at_most, shown
 from strobe import Channel, Process, System
 from strobe.protocol import PROTOCOLS, Policy
 from strobe.protocol.process.events import MarkerReceived
-from strobe.simulation.queues import SimulatedOvertaking
+from strobe.simulation.channel_queues import SimulatedOvertaking
 from strobe.simulation.world import World
 
 COMMAND = "python -m bench scale"
@@ -104,15 +104,15 @@ def _count_messages(world: World) -> Counter[str]:
         counted["marker"] += isinstance(item, MarkerReceived | SimulatedOvertaking)
         transmit(channel, item)
 
-    def said(process, item):
+    def reported(process, item):
         counted["report"] += type(item).__name__ == "SentCountsArrived"
         up(process, item)
 
     def ordered(process, order):
-        counted["order"] += type(order).__name__ in ("AskToRecord", "RelaySentCount")
+        counted["order"] += type(order).__name__ in ("RequestRecording", "RelaySentCount")
         down(process, order)
 
-    network.transmit, network.control_up, network.control_down = transmitted, said, ordered
+    network.transmit, network.control_up, network.control_down = transmitted, reported, ordered
     return counted
 
 

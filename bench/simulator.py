@@ -37,8 +37,8 @@ def _rate(events: Callable[[], int]) -> float:
 def _strobe(faults: str = "none", level: str = "off", checkers: bool = True) -> int:
     system = _bank()
     recorder = Recorder(first_view(system), 1, level) if level != "off" else None
-    watching = all_checkers() if checkers else ()
-    world = World(system, 1, faults=Faults.parse(faults), recorder=recorder, checkers=watching)
+    chosen = all_checkers() if checkers else ()
+    world = World(system, 1, faults=Faults.parse(faults), recorder=recorder, checkers=chosen)
     world.run(_EVENTS // 400)
     return world.events
 

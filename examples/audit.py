@@ -37,7 +37,7 @@ print(in_flight.to_string(index=False))
 try:
     import matplotlib
 except ModuleNotFoundError:
-    print("no picture of it without matplotlib: pip install matplotlib")
+    print("no plot without matplotlib: pip install matplotlib")
 else:
     matplotlib.use("agg")  # a file, not a window; leave this out in a notebook
     from matplotlib import pyplot

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from functools import cache
 from pathlib import Path
@@ -48,9 +49,15 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if config.getoption("--unit") and other else None
 
 
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from what is imported and collected: it would take most of the time of some tests."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
-    """Keep together what wants the one Spark session, and each file; begin with what comes first, which takes longest.
+    """Keep together what wants the one Spark session, and each file; begin with what comes first.
 
     The marks that say so to xdist have no effect with pytest 9.2.
     """
@@ -66,9 +73,15 @@ def _wants_spark(path: str) -> bool:
 
 
 def group_of(test: str) -> str:
-    """Return what a test stays together with. Those that start many a Java of their own are spread."""
+    """Return what a test stays together with. Those that start clusters are long enough by themselves."""
     path = test.partition("::")[0]
-    return "spark" if _wants_spark(path) and not path.endswith(("_killed.py", "_clusters.py")) else path
+    return "spark" if _wants_spark(path) and not path.endswith("_clusters.py") else path
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest: the one Spark session, then live systems and commands."""
+    long = {"live", "processes", "test_clusters.py"}
+    items.sort(key=lambda item: (group_of(item.nodeid) != "spark", not long & {*item.path.parts}))
 
 
 @pytest.fixture(scope="session")

@@ -49,7 +49,7 @@ class Telling(Process):
         return False
 
 
-def test_waits_are_put_in_words():
+def test_waits_are_written_as_sentences():
     assert str(Waits.all("a", "b")) == "a and b"
     assert str(Waits.any("a", Waits.all("b", "c"), times_out=True)) == "a or (b and c), for a time"
 
@@ -64,7 +64,7 @@ def test_rules_name_fields_as_they_are_encoded():
     )
 
 
-def test_a_message_is_told_by_its_tag_from_plain_values():
+def test_a_message_is_distinguished_from_plain_values_by_its_tag():
     grant, relayed, packed = message_rules([Grant, Relayed, Packed])
     sent = [Grant(), Relayed("a", ["b"]), Packed(1, ["x"]), Plain(), 5, None]
     messages = msgspec.msgpack.decode(msgspec.msgpack.encode(sent))
@@ -77,7 +77,7 @@ def test_a_message_is_told_by_its_tag_from_plain_values():
     assert MessageRule(grants=True).is_of("a message of the only type there is")
 
 
-def test_a_declared_field_that_is_none_is_refused_when_the_system_is_made():
+def test_a_declared_field_that_does_not_exist_is_refused_at_the_build():
     class Wrong(msgspec.Struct):
         declares = Declares(references="nmae")
         name: str
@@ -93,7 +93,7 @@ def test_a_declared_field_that_is_none_is_refused_when_the_system_is_made():
         System({}, [], [Plain])
 
 
-def test_who_declares_nothing_is_recorded_without_a_byte():
+def test_a_process_without_declarations_adds_no_bytes():
     assert declare("a", Modest(), ()) is None
     assert msgspec.json.encode(Declared()) == b"{}"
     assert declare("a", Modest(), message_rules([Grant])) == Declared(messages=message_rules([Grant]))
@@ -121,14 +121,14 @@ def nested(depth):
 
 
 @pytest.mark.parametrize("wrong", ["b", ("b",), Waits.all(["b"]), Waits.any("b", Waits.all(None)), nested(3000), []])
-def test_waits_that_are_none_are_refused_and_named(wrong):
+def test_invalid_waits_are_refused_and_named(wrong):
     process = Modest()
     process.waits_for = lambda: wrong
     with pytest.raises(UsageError, match=r"waits_for\(\) of process 'a' returns .*; return None, or such as Waits"):
         declare("a", process, ())
 
 
-def test_whatever_active_returns_is_taken_as_true_or_false():
+def test_the_result_of_active_is_converted_to_a_bool():
     process = Modest()
     for answer in ([], None, 0, ""):
         process.active = lambda answer=answer: answer
@@ -146,7 +146,7 @@ def test_references_that_no_manifest_could_hold_are_refused_and_named():
         require_small("a", Declared(references={"a": ("x" * 100,) * 100_000}))
 
 
-def test_what_is_declared_comes_back_from_json_as_it_was():
+def test_declarations_survive_json_unchanged():
     declared = declare("a", Telling({"": ["x"], "x": []}), message_rules([Grant, Relayed, Packed]))
     assert msgspec.json.decode(msgspec.json.encode(declared), type=Declared) == declared
     assert declared.waits == Waits(("b", Waits(("c", "d"), times_out=True)), any_suffices=True)

@@ -53,7 +53,7 @@ def test_a_message_that_cannot_be_encoded_is_named_with_its_channel() -> None:
         encode_message("a", "a->b", [Thing()])
 
 
-def test_a_value_of_a_keyed_state_that_cannot_be_encoded_is_named_with_its_key() -> None:
+def test_an_unencodable_value_of_a_keyed_state_is_named_with_its_key() -> None:
     with pytest.raises(UsageError, match=r"key 'ada': a Account cannot be encoded: Account.history\[0\]: Thing"):
         KeyedState()["ada"] = Account([Thing()])
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from strobe.declarations import declare
 from strobe.detection import Detecting
-from strobe.errors import UsageError
+from strobe.errors import UsageError, UserCodeFailed
 from strobe.handlers import DECLARING, PROCESS, call, check_function, handler_finished
 from strobe.process import Channel, Process, System
 from strobe.runtime.connectors.file_sink import FileSink
@@ -165,10 +165,10 @@ def test_an_async_conserved_function_is_refused() -> None:
     assert "Strobe calls conserved(states, messages)" in refusal(Right, conserved=lambda states: 0)
 
 
-def test_a_conserved_function_that_returns_a_coroutine_is_refused_when_called() -> None:
+def test_a_conserved_function_that_returns_a_coroutine_fails_in_a_call() -> None:
     system = build(Right, conserved=lambda states, messages: coroutine_function())
     with pytest.raises(
-        UsageError, match="the function `conserved` of the system returned a coroutine of coroutine_fun"
+        UserCodeFailed, match="the function `conserved` of the system returned a coroutine of coroutine_fun"
     ):
         World(system, 1)
 
@@ -213,7 +213,7 @@ def test_what_a_handler_returns_otherwise_is_ignored() -> None:
 
 def test_a_simulated_handler_that_returns_a_coroutine_fails_by_name() -> None:
     system = build(type("Mine", (Right,), {"start": lambda self, ctx: coroutine_function()}))
-    with pytest.raises(UsageError, match=r"Mine.start returned a coroutine of coroutine_function"):
+    with pytest.raises(UserCodeFailed, match=r"Mine.start returned a coroutine of coroutine_function"):
         World(system, 1).run(1)
 
 

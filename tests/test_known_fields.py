@@ -115,7 +115,7 @@ def test_an_unknown_field_is_named_by_path_and_type(kind: Any, data: Any, path: 
 
 
 @pytest.mark.parametrize("kind", [dict, list, int, dict[str, int], list[tuple[int, str]], Any, set[str], int | None])
-def test_types_without_fields_are_not_looked_into(kind: Any) -> None:
+def test_types_without_fields_are_not_searched(kind: Any) -> None:
     assert finder_of(kind) is None
 
 
@@ -170,7 +170,7 @@ def places(plain: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 @given(structs(), st.data())
-def test_whatever_the_type_nothing_of_the_data_is_left_out(kind: Any, data: st.DataObject) -> None:
+def test_all_data_is_read_for_every_type(kind: Any, data: st.DataObject) -> None:
     whole = kind()
     encoded = encode(whole)
     assert decode_known(encoded, kind) == whole

@@ -100,7 +100,7 @@ def test_a_system_with_a_name_that_cannot_be_one_is_refused(name: str) -> None:
         System({"b": Quiet()}, [Channel("b", "b", id=name)])
 
 
-def test_what_is_wrong_with_a_decoded_name_is_written_in_words() -> None:
+def test_the_problem_with_a_decoded_name_is_described() -> None:
     with pytest.raises(msgspec.ValidationError) as refused:
         msgspec.json.decode(b'{"id": "a/b", "source": "a", "target": "b"}', type=ChannelSpec)
     assert in_words(refused.value) == f"Expected a name ({RULE}) - at `$.id`"

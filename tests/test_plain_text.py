@@ -36,7 +36,7 @@ def test_lines_of_our_own_stay_lines() -> None:
     assert plain_lines("a\n  b\x1b\n\tc\u2028d") == "a\n  b\\x1b\n\\tc\\u2028d"
 
 
-def test_long_text_is_cut_and_says_so() -> None:
+def test_long_text_is_cut_with_a_mark() -> None:
     assert plain(LONG) == f"{'x' * 10_000}… (990,000 more characters)"
     assert plain_lines("ab\n" * 3, 5) == "ab\nab… (4 more characters)"
 

@@ -71,7 +71,7 @@ def test_state_can_be_taken_and_set_and_copied() -> None:
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(1, 300))
-def test_bits_are_as_many_as_asked_for(seed: int, bits: int) -> None:
+def test_random_bits_have_the_requested_number(seed: int, bits: int) -> None:
     assert 0 <= Random(seed).getrandbits(bits) < 2**bits
 
 
@@ -107,7 +107,7 @@ class Silent(Process):
     pass
 
 
-def test_a_process_says_what_it_lacks() -> None:
+def test_a_missing_method_of_a_process_is_named() -> None:
     process = Silent()
     context: Any = None
     with pytest.raises(NotImplementedError, match=r"Silent got a message on a->b but has no receive\(\)"):
@@ -118,7 +118,7 @@ def test_a_process_says_what_it_lacks() -> None:
         process.restore(b"")
 
 
-def test_a_process_that_declares_nothing_waits_for_nobody_and_may_act() -> None:
+def test_a_process_without_declarations_waits_for_none_and_may_act() -> None:
     process = Silent()
     context: Any = None
     process.start(context)
@@ -176,12 +176,12 @@ def test_with_one_message_type_messages_are_of_it() -> None:
     assert system.decoder.decode(msgspec.msgpack.encode([Untagged(3)])) == [Untagged(3)]
 
 
-def test_several_message_types_are_told_apart_by_their_tags() -> None:
+def test_several_message_types_are_distinguished_by_their_tags() -> None:
     sent = [Deposit(1), Withdraw(2), Deposit(3)]
     assert System({}, [], messages=[Deposit, Withdraw]).decoder.decode(msgspec.msgpack.encode(sent)) == sent
 
 
-def test_message_types_that_cannot_be_told_apart_are_refused_with_the_way_out() -> None:
+def test_indistinguishable_message_types_are_refused_with_advice() -> None:
     with pytest.raises(UsageError, match="Give each a tag"):
         System({}, [], messages=[Untagged, AlsoUntagged])
 

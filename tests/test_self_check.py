@@ -103,7 +103,7 @@ def test_a_sound_process_has_no_mistakes_and_is_not_touched(process: Branch) -> 
         (NoRestore(), "NoRestore has capture() but no restore(): a rollback could not put its state back (tests/test_"),
         (NoCapture(), "NoCapture has no capture(): return its state, or b'' if it has none"),
         (Raising(), "Raising.restore (tests/test_self_check.py:"),
-        (Changing(3), "capture() after restore() gives something else: balance changed (3, then 4)"),
+        (Changing(3), "capture() after restore() gives another state: balance changed (3, then 4)"),
         (Lying(), "cannot be decoded again: ValidationError: Expected `int`, got `str` - at `$.balance`"),
         (Opaque(), "cannot be encoded: Account.balance: object"),
         (Late(), "Late.capture fails, called before start(): AttributeError"),

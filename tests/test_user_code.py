@@ -29,9 +29,7 @@ def test_an_error_is_one_line_of_text_that_can_be_sent(error: Exception, told: s
     explain(error).encode()
 
 
-def test_a_place_is_told_also_where_the_working_directory_is_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_place_is_reported_without_a_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)

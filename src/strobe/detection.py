@@ -73,31 +73,31 @@ class Detecting(Process):
         return self.detector.state.terminated
 
     def start(self, ctx: Context) -> None:
-        watched = self._watch(ctx)
+        tracked = self._context_for(ctx)
         for channel in ctx.inputs:
             back = self._back_of(channel)
             if back not in ctx.outputs:
                 raise UsageError(
                     f"process {ctx.name!r} has no channel {back!r} to signal back what comes on {channel!r}"
                 )
-        call(self.process, "start", watched)
-        self._end(watched)
+        call(self.process, "start", tracked)
+        self._end(tracked)
 
     def receive(self, ctx: Context, channel: str, message: Any) -> None:
-        watched = self._watch(ctx)
+        tracked = self._context_for(ctx)
         if isinstance(message, Signal):
-            self._tell(watched, SignalReceived(channel))
+            self._handle(tracked, SignalReceived(channel))
         else:
             if channel in ctx.inputs:  # records of a source need no answer
-                self._tell(watched, WorkReceived(channel))
-            call(self.process, "receive", watched, channel, message)
-        self._end(watched)
+                self._handle(tracked, WorkReceived(channel))
+            call(self.process, "receive", tracked, channel, message)
+        self._end(tracked)
 
     def timer(self, ctx: Context, name: str) -> None:
         self.timers.remove(name)
-        watched = self._watch(ctx)
-        call(self.process, "timer", watched, name)
-        self._end(watched)
+        tracked = self._context_for(ctx)
+        call(self.process, "timer", tracked, name)
+        self._end(tracked)
 
     def leave(self, ctx: Context) -> None:
         raise UsageError(f"process {ctx.name!r} cannot leave: {self.must_stay}")
@@ -128,33 +128,33 @@ class Detecting(Process):
     def active(self) -> bool:
         return self.process.active()
 
-    def _watch(self, ctx: Context) -> "WatchedContext":
+    def _context_for(self, ctx: Context) -> "TrackedContext":
         self.detector.process = ctx.name
-        return WatchedContext(self, ctx)
+        return TrackedContext(self, ctx)
 
-    def _end(self, watched: "WatchedContext") -> None:
-        self._tell(watched, EventEnded(self.process.active() or bool(self.timers)))
+    def _end(self, tracked: "TrackedContext") -> None:
+        self._handle(tracked, EventEnded(self.process.active() or bool(self.timers)))
 
-    def _tell(self, watched: "WatchedContext", event: DetectionEvent) -> None:
+    def _handle(self, tracked: "TrackedContext", event: DetectionEvent) -> None:
         for effect in self.detector.handle(event):
             match effect:
                 case SendSignal():
-                    watched.context.send(self._back_of(effect.channel), Signal())
+                    tracked.context.send(self._back_of(effect.channel), Signal())
                 case AnnounceTermination():
-                    self._announce(watched)
+                    self._announce(tracked)
 
-    def _announce(self, watched: "WatchedContext") -> None:
-        told = getattr(self.process, "terminated", None)
-        if told is not None:
-            told(watched)
-            self._end(watched)  # it may have begun another computation
+    def _announce(self, tracked: "TrackedContext") -> None:
+        announce = getattr(self.process, "terminated", None)
+        if announce is not None:
+            announce(tracked)
+            self._end(tracked)  # it may have begun another computation
 
     def _back_of(self, channel: str) -> str:
         source, _, target = channel.partition("->")
         return self._back.get(channel, f"{target}->{source}")
 
 
-class WatchedContext(Context):
+class TrackedContext(Context):
     """The context of a wrapped process: counts its messages and tracks its timers."""
 
     def __init__(self, detecting: Detecting, context: Context) -> None:

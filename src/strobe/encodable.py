@@ -1,7 +1,7 @@
-"""Finds the part of a value that msgspec cannot encode, and names its path and type (E13)."""
+"""Encodes messages and frame bodies; names the part of a value that msgspec cannot encode, with path and type (E13)."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -36,6 +36,16 @@ def encode_message(process: str, channel: str, message: Any) -> bytes:
         return _encode(message)
     except UNENCODABLE as error:
         raise message_refusal(process, channel, message, error) from error
+
+
+def frame_body(payloads: Sequence[bytes]) -> bytes:
+    """Return the MessagePack array of already encoded messages: the body of a frame."""
+    count = len(payloads)
+    if count == 1:
+        return b"\x91" + payloads[0]
+    if count < 16:
+        return bytes((0x90 | count,)) + b"".join(payloads)
+    return b"\xdd" + count.to_bytes(4, "big") + b"".join(payloads)
 
 
 def _culprit(path: str, value: Any, error: BaseException) -> tuple[str, Any, BaseException]:

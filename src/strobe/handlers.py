@@ -74,21 +74,21 @@ def check_properties(what: str, owner: object, names: tuple[str, ...]) -> None:
     for name in names:
         found = inspect.getattr_static(type(owner), name, None)
         function = found.fget if isinstance(found, property) else found
-        told = f"{what}: {type(owner).__name__}.{name}"
+        attribute = f"{what}: {type(owner).__name__}.{name}"
         if isinstance(found, (FunctionType, staticmethod, classmethod)):
-            raise UsageError(f"{told} is a method{_at(function)}; Strobe reads it as an attribute: add @property")
+            raise UsageError(f"{attribute} is a method{_at(function)}; Strobe reads it as an attribute: add @property")
         if isinstance(found, property):
-            _check_runs(told, function, Shape(name), f"write def {name}(self)")
+            _check_runs(attribute, function, Shape(name), f"write def {name}(self)")
 
 
-def check_function(told: str, found: Any, shape: Shape, is_method: bool = False) -> None:
-    """Raise UsageError if `found` cannot be called as `shape` requires; `told` is its name in the error."""
+def check_function(what: str, found: Any, shape: Shape, is_method: bool = False) -> None:
+    """Raise UsageError if `found` cannot be called as `shape` requires; `what` is its name in the error."""
     remedy = f"write def {shape.call('self') if is_method else shape.call()}"
     if not callable(found):
         kind = "nothing" if found is None else f"a {type(found).__name__}"
         rename = f"; Strobe calls {shape.name}(): give the attribute another name" if is_method else ""
-        raise UsageError(f"{told} is {kind}, not something that can be called{rename}")
-    _check_runs(told, found, shape, remedy)
+        raise UsageError(f"{what} is {kind}, not something that can be called{rename}")
+    _check_runs(what, found, shape, remedy)
     try:
         signature = inspect.signature(found, follow_wrapped=False)
     except (TypeError, ValueError):  # a builtin may have no readable signature
@@ -96,10 +96,10 @@ def check_function(told: str, found: Any, shape: Shape, is_method: bool = False)
     try:
         signature.bind(*shape.parameters, **dict.fromkeys(shape.keywords))
     except TypeError:
-        raise UsageError(f"{told} takes {signature}{_at(found)}; Strobe calls {shape.call()}: {remedy}") from None
+        raise UsageError(f"{what} takes {signature}{_at(found)}; Strobe calls {shape.call()}: {remedy}") from None
 
 
-def check_finished(told: str, returned: Any) -> None:
+def check_finished(function: str, returned: Any) -> None:
     """Raise UsageError if a function returned a coroutine or a generator: its body has not run."""
     if not isinstance(returned, (Awaitable, Generator, AsyncIterator)):
         return
@@ -112,7 +112,7 @@ def check_finished(told: str, returned: Any) -> None:
         returned.close()  # otherwise Python warns later that it was never awaited
     what = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}{f' of {name}' if name else ''}"
     where = f" ({place_of_code(code)})" if code is not None else ""
-    problem = f"{told} returned {what}{where}, which Strobe does not run: its effects would be lost"
+    problem = f"{function} returned {what}{where}, which Strobe does not run: its effects would be lost"
     raise UsageError(f"{problem}; do the work in the call itself")
 
 
@@ -128,16 +128,16 @@ def call(owner: object, method: str, *arguments: Any, **keywords: Any) -> None:
     handler_finished(owner, method, getattr(owner, method)(*arguments, **keywords))
 
 
-def _check_runs(told: str, found: Any, shape: Shape, remedy: str) -> None:
+def _check_runs(what: str, found: Any, shape: Shape, remedy: str) -> None:
     """Raise UsageError if a call of `found` would run nothing of its body."""
     for layer, is_wrapped in _layers(found):
         if inspect.iscoroutinefunction(layer) or inspect.isasyncgenfunction(layer):
             problem = f"is async{_at(layer)}, and Strobe does not await it: nothing in it would run"
-            raise UsageError(f"{told} {problem}; {remedy}, without async")
+            raise UsageError(f"{what} {problem}; {remedy}, without async")
         # A wrapper may run the generator function itself, for example to send what it yields.
         if inspect.isgeneratorfunction(layer) and not is_wrapped and not shape.may_yield:
             problem = f"has a yield in it{_at(layer)}, so that calling it runs nothing of it"
-            raise UsageError(f"{told} {problem}; {remedy}, without yield")
+            raise UsageError(f"{what} {problem}; {remedy}, without yield")
 
 
 def _layers(found: Any) -> Iterator[tuple[Any, bool]]:

@@ -1,22 +1,29 @@
-"""Creates and opens files: readable by their owner alone, and regular files only.
+"""Creates and opens files: readable by their owner alone, regular files only, and written whole or not at all.
 
 New files have the mode 0600 and new directories 0700, whatever the umask of the process. To let others read them, set
 `STROBE_UMASK=027` (octal digits, as for umask) for every program that writes.
 
 Only regular files are opened. A symbolic link could lead out of the directory, a FIFO would block its reader for ever,
 and a device has no end.
+
+A file that others may read meanwhile is written under a temporary name, synced and renamed. (The store's own files are
+linked to their names instead, so that one of several writers wins: `storage/files/disk.py`.)
 """
 
+import enum
 import errno
 import os
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
 from strobe.errors import UsageError
 
 UMASK_VARIABLE = "STROBE_UMASK"
+UNFINISHED = ".unfinished"
+"""The end of the temporary name of a file that is being written."""
 _UMASK = "077"
 _NEW = os.O_WRONLY | os.O_CREAT
 _FLAGS = {"rb": os.O_RDONLY, "wb": _NEW | os.O_TRUNC, "ab": _NEW | os.O_APPEND}
@@ -29,12 +36,25 @@ _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
 )
 
 
+class FileStep(enum.IntEnum):
+    """The step just done in writing a file, for tests that end the process between any two steps."""
+
+    OPENED = enum.auto()
+    WRITTEN = enum.auto()
+    SYNCED = enum.auto()
+    NAMED = enum.auto()
+    DURABLE = enum.auto()
+
+
+OnStep = Callable[[FileStep], None]
+
+
 class NotRegularError(OSError):
     """The path of a file or directory holds something else."""
 
     def __init__(self, path: str | Path, mode: int, wanted: str = "a regular file") -> None:
         kind = next((kind for test, kind in _KINDS if test(mode)), "a device")
-        super().__init__(errno.EINVAL, f"is {kind}, where {wanted} must be", str(path))
+        super().__init__(errno.EINVAL, f"is {kind}, but must be {wanted}", str(path))
 
 
 def file_mode() -> int:
@@ -71,6 +91,47 @@ def open_file(path: str | Path, mode: str = "rb", *, follow: bool = False) -> IO
     return os.fdopen(open_regular(path, _FLAGS[mode], follow=follow), mode)
 
 
+def _ignore(_: FileStep) -> None:
+    pass
+
+
+def replace_file(path: Path, data: bytes, unfinished: Path | None = None, on_step: OnStep = _ignore) -> None:
+    """Create or replace the file at `path`, atomically and durably. If that fails, nothing has changed.
+
+    `unfinished`: the temporary path, if several processes may write the file at once; on the same file system.
+    """
+    unfinished = unfinished or path.with_name(path.name + UNFINISHED)
+    try:
+        with open_file(unfinished, "wb") as file:
+            on_step(FileStep.OPENED)
+            file.write(data)
+        on_step(FileStep.WRITTEN)
+        finish_file(unfinished, path, on_step)
+    except BaseException:
+        with suppress(OSError):
+            unfinished.unlink()
+        raise
+
+
+def finish_file(unfinished: Path, path: Path, on_step: OnStep = _ignore) -> None:
+    """Give a written file its name, replacing any other file of that name; all of it is durable."""
+    sync(unfinished)
+    on_step(FileStep.SYNCED)
+    unfinished.rename(path)
+    on_step(FileStep.NAMED)
+    sync(path.parent)
+    on_step(FileStep.DURABLE)
+
+
+def sync(path: Path) -> None:
+    """Make the content of a file, or the names in a directory, durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def make_directories(path: Path) -> None:
     """Create the directory `path` and its missing parents; new ones are accessible to their owner alone."""
     if not path.is_dir():
@@ -104,5 +165,5 @@ def _refuse(path: str | Path) -> None:
 def _umask() -> int:
     text = os.environ.get(UMASK_VARIABLE) or _UMASK
     if len(text) > 4 or not text.isascii() or any(digit not in "01234567" for digit in text):
-        raise UsageError(f"{UMASK_VARIABLE}={text!r} is no mask; give octal digits, such as 027")
+        raise UsageError(f"{UMASK_VARIABLE}={text!r} is not a mask; give octal digits, such as 027")
     return int(text, 8) & 0o777

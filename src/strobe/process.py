@@ -321,5 +321,5 @@ def _decoder(messages: tuple[type, ...]) -> "msgspec.msgpack.Decoder[list[Any]]"
         return msgspec.msgpack.Decoder(list[union])
     except TypeError as error:
         raise UsageError(
-            f"the message types cannot be told apart: {error}. Give each a tag: class Name(msgspec.Struct, tag=True)"
+            f"the message types cannot be distinguished: {error}. Give each a tag: class Name(msgspec.Struct, tag=True)"
         ) from error

@@ -54,7 +54,7 @@ class Checked(msgspec.Struct, frozen=True):
         by_problem: dict[str, list[str]] = {}
         for mistake in self.mistakes:
             by_problem.setdefault(mistake.problem, []).append(mistake.process)
-        lines = [_told(problem, processes) for problem, processes in by_problem.items()]
+        lines = [_describe(problem, processes) for problem, processes in by_problem.items()]
         more = [f"and {len(lines) - MISTAKES_MAX} more"] if len(lines) > MISTAKES_MAX else []
         raise UserCodeFailed("\n".join(lines[:MISTAKES_MAX] + more))
 
@@ -95,7 +95,7 @@ def decoded_again(name: str, captured: Any) -> tuple[LocalState, Any]:
     try:
         return _encoded(name, captured)
     except _Found as error:
-        raise UserCodeFailed(_told(str(error), [name])) from error
+        raise UserCodeFailed(_describe(str(error), [name])) from error
 
 
 class Restores:
@@ -167,8 +167,8 @@ def _encoded(name: str, captured: Any) -> tuple[LocalState, Any]:
     kind = type(captured).__name__
     encoding, data = _attempt("", lambda: encode_captured(name, captured))
     local = LocalState(0, encoding, data)
-    told = f"the {kind} that capture() returns is not what its type says: it is encoded, and cannot be decoded again"
-    return local, _attempt(told, lambda: decode_captured(captured, local))
+    problem = f"the {kind} that capture() returns is not what its type says: it is encoded, and cannot be decoded again"
+    return local, _attempt(problem, lambda: decode_captured(captured, local))
 
 
 def _attempt(what: str, action: Callable[[], Result]) -> Result:
@@ -191,7 +191,7 @@ def _copy(process: Process) -> tuple[Process | None, str]:
         return None, explain(error)
 
 
-def _told(problem: str, processes: list[str]) -> str:
+def _describe(problem: str, processes: list[str]) -> str:
     """Return the text of a mistake, with the processes that have it."""
     names = ", ".join(repr(name) for name in processes[:_NAMES_MAX] if name)
     more = f" and {len(processes) - _NAMES_MAX} more" if len(processes) > _NAMES_MAX else ""

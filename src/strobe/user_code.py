@@ -10,13 +10,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FrameType
+from typing import NoReturn
 
-from strobe.errors import StrobeError, UsageError
+import msgspec
+
+from strobe.errors import StrobeError, UsageError, UserCodeFailed
 
 STROBE = f"{Path(__file__).parent}/"
 RAISED = BaseException
 """A user's code may raise anything. After catching it, check with `is_failure`."""
 
+_RAISED_FOR_USERS = (UsageError, NotImplementedError, TypeError, msgspec.MsgspecError)
+"""Raised by our own code for mistakes of a process: an unknown channel, a value that cannot be encoded."""
 _PYTHON = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib"))
 _INSTALLED = tuple(f"{sysconfig.get_path(name)}/" for name in ("purelib", "platlib"))
 _ASYNCIO = f"{Path(inspect.getfile(asyncio)).parent}/"
@@ -137,6 +142,37 @@ def loading(what: str) -> Iterator[None]:
         place = place_of(error)
         where = f" ({place})" if place else ""
         raise UsageError(f"{what}: {summary_of(error)}{where}; correct it, then run the command again") from error
+
+
+@contextmanager
+def calling(what: str) -> Iterator[None]:
+    """Convert a failure of a user's code that is called here into UserCodeFailed; `what` says which call failed."""
+    try:
+        yield
+    except RAISED as error:
+        raise_failure(what, error)
+
+
+def raise_failure(what: str, error: BaseException) -> NoReturn:
+    """Raise UserCodeFailed if `error` is a failure of a user's code, else raise `error`; like `calling`."""
+    if not is_users_failure(error):
+        raise error
+    place = place_of(error)
+    where = f" ({place})" if place else ""
+    raise UserCodeFailed(f"{what}: {summary_of(error)}{where}") from error
+
+
+def is_users_failure(error: BaseException) -> bool:
+    """Return whether `error`, raised in a call of a user's code, comes from that code, and not from Strobe's own."""
+    if isinstance(error, StrobeError) and not isinstance(error, UsageError):
+        return False
+    if isinstance(error, AssertionError) and is_raised_by_strobe(error):
+        return False
+    return is_failure(error) and (place_of(error) is not None or isinstance(error, _RAISED_FOR_USERS))
+
+
+def is_raised_by_strobe(error: BaseException) -> bool:
+    return traceback.extract_tb(error.__traceback__)[-1].filename.startswith(STROBE)
 
 
 def _sendable(text: str) -> str:

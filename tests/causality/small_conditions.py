@@ -31,7 +31,7 @@ POOLS: list[list[Value]] = [
 COMPARISONS = ["==", "!=", "<", "<=", ">", ">="]
 
 
-def told_trace(chosen: random.Random) -> Trace:
+def trace_of_values(chosen: random.Random) -> Trace:
     """A trace in which every process reports x and y now and then, from the beginning or from some cut on."""
     trace = random_trace(chosen.randrange(10**9), long=chosen.choice([6, 9, 12]))
     pool = chosen.choice(POOLS)
@@ -186,7 +186,7 @@ def wrong_answers(seeds: range) -> Iterator[str]:
     """Yield the seeds and conditions whose answers are not those of the definitions, and why."""
     for seed in seeds:
         chosen = random.Random(seed)
-        world = World(told_trace(chosen))
+        world = World(trace_of_values(chosen))
         for _ in range(2):
             condition = random_condition(chosen, world)
             good = world.where(parse(condition))

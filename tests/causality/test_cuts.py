@@ -72,11 +72,11 @@ def test_on_an_unordered_channel_counts_alone_do_not_decide() -> None:
     assert violating_messages(TRACE, cut(1, 1, 1)) == [Orphan("bc", 2, EventRef("b", 2), EventRef("c", 1))]
 
 
-def test_a_message_that_was_sent_in_the_cut_is_no_orphan_for_coming_behind_one() -> None:
+def test_a_message_sent_in_the_cut_after_an_orphan_is_no_orphan() -> None:
     assert [orphan.ordinal for orphan in violating_messages(TRACE, cut(1, 1, 2))] == [2]
 
 
-def test_channel_contents_are_what_was_sent_in_the_cut_and_not_received_in_it() -> None:
+def test_channel_contents_were_sent_and_not_received_in_the_cut() -> None:
     assert channel_contents(TRACE, cut(0, 0, 0)) == {"ab": [], "bc": []}
     assert channel_contents(TRACE, cut(2, 1, 0)) == {"ab": [2, 3], "bc": [1]}
     assert channel_contents(TRACE, cut(2, 2, 1)) == {"ab": [3], "bc": [1]}
@@ -102,7 +102,7 @@ def test_many_orphans_are_cut_short_in_print() -> None:
     assert str(error.value).endswith("\n  and 20 more")
 
 
-def test_the_latest_consistent_cut_follows_causes_through_several_processes() -> None:
+def test_the_latest_consistent_cut_follows_causes_across_processes() -> None:
     assert latest_consistent_cut(TRACE, cut(0, 3, 2)) == cut(0, 0, 0)
     assert latest_consistent_cut(TRACE, cut(1, 3, 2)) == cut(1, 2, 2)
     assert latest_consistent_cut(TRACE, cut(2, 1, 2)) == cut(2, 1, 0)
@@ -111,7 +111,7 @@ def test_the_latest_consistent_cut_follows_causes_through_several_processes() ->
 @pytest.mark.parametrize(
     ("positions", "problem"),
     [
-        ({"a": 1, "b": 1}, "says nothing of the process c"),
+        ({"a": 1, "b": 1}, "does not name the process c"),
         ({"a": 1, "b": 1, "c": 3}, "has 3 events of c, which has 2"),
         ({"a": 1, "b": 1, "c": -1}, "has -1 events of c"),
         ({"a": 1, "b": 1, "c": 1, "d": 1}, "no process 'd'"),

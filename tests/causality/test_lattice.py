@@ -67,7 +67,7 @@ class TestEnumeration:
         assert counted.complete
         assert counted.cuts == len(all_cuts(trace))
 
-    def test_a_walk_goes_on_where_a_block_ends(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_walk_continues_at_the_end_of_a_block(self, monkeypatch: pytest.MonkeyPatch) -> None:
         # More cuts than fit into one block, of the plain kernels and of the compiled ones.
         monkeypatch.setattr(compiling, "PLAIN_STEPS_MAX", 300_000)
         trace = grid(3, 29)
@@ -75,7 +75,7 @@ class TestEnumeration:
         assert len({tuple(cut.values()) for cut in consistent_cuts(trace)}) == 30**3
 
     @pytest.mark.parametrize("cuts_max", [1, 2, 26, 27, 28])
-    def test_a_count_that_stops_early_says_so(self, cuts_max: int) -> None:
+    def test_a_count_that_stops_early_is_marked_incomplete(self, cuts_max: int) -> None:
         counted = count_cuts(grid(3, 2), cuts_max)
         assert counted.cuts == min(cuts_max, 27)
         assert counted.complete == (cuts_max >= 27)
@@ -231,7 +231,7 @@ class TestConjunctions:
         assert found.path is not None
         assert len(found.path) == 40 * 50
 
-    def test_definitely_is_certain_also_where_no_way_is_found_in_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_definitely_is_certain_even_if_no_path_is_found_in_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(paths, "_GUARDED_MAX", 0)
         found = definitely(grid(2, 2), "events(p0) == 1 and events(p1) == 1")
         assert (found.answer, found.method, found.path, found.stopped_by) == (False, "conjunctive", None, None)
@@ -269,7 +269,7 @@ def test_a_run_without_events_has_one_cut() -> None:
     assert (refuted.answer, refuted.path) == (False, ())
 
 
-def test_a_trace_without_processes_has_no_cuts_to_speak_of() -> None:
+def test_a_trace_without_processes_has_no_cuts() -> None:
     trace = grid(0, 0)
     for ask in (count_cuts, lambda of: possibly(of, "true"), lambda of: definitely(of, "false")):
         with pytest.raises(UsageError, match="has no processes"):
@@ -301,9 +301,7 @@ class TestUndecided:
         assert found.examined <= 100
         assert found.stopped_by == "max-cuts"
 
-    def test_definitely_is_undecided_where_a_level_is_larger_than_may_be_kept(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_definitely_is_undecided_if_a_level_exceeds_the_memory_limit(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(paths, "LEVEL_BYTES_MAX", 1000)
         monkeypatch.setattr(detection, "_DIVE_CUTS_MAX", 0)
         found = definitely(grid(3, 9), "events(p0) + events(p1) + events(p2) == 26")
@@ -321,7 +319,7 @@ class TestUndecided:
         either = possibly(trace, "events(p0) < 0 and events(p0) == events(p1) or events(p1) > events(p2)")
         assert either.answer is True
 
-    def test_it_is_decided_where_the_bound_is_just_enough(self) -> None:
+    def test_it_is_decided_if_the_bound_is_just_enough(self) -> None:
         assert possibly(grid(2, 2), "events(p0) * events(p1) == 4", cuts_max=9).answer is True
         assert possibly(grid(2, 2), "events(p0) * events(p1) == 5", cuts_max=9).answer is False
         assert possibly(grid(2, 2), "events(p0) * events(p1) == 5", cuts_max=8).answer is None
@@ -346,7 +344,7 @@ def test_large_traces_have_their_clocks_from_the_kernel(monkeypatch: pytest.Monk
     assert TraceRun(trace).clocks == slow
 
 
-def test_kernels_are_compiled_without_a_cache_where_there_is_no_place_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_are_compiled_without_a_cache_if_it_has_no_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
 
     def njit(cache: bool = False, **_options: object) -> object:
@@ -375,7 +373,7 @@ class TestTheChoiceOfKernels:
         assert compiling.kernels_for(cuts - 1, width) is compiling.PLAIN or not cuts
         assert compiling.kernels_for(cuts, width) is compiling.compiled()
 
-    def test_few_cuts_of_many_processes_are_looked_at_without_the_compiler(
+    def test_few_cuts_of_many_processes_are_searched_without_the_compiler(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setitem(sys.modules, "numba", None)
@@ -389,7 +387,7 @@ class TestTheChoiceOfKernels:
         assert compiling.kernels_for(0, 2) is compiling.compiled()
 
 
-def test_a_block_of_cuts_takes_no_more_memory_where_processes_are_many() -> None:
+def test_a_block_of_cuts_takes_no_more_memory_with_many_processes() -> None:
     blocks = enumeration.LexicalWalk(TraceRun(grid(2000, 1)), enumeration.Budget(1200)).blocks()
     assert max(block.nbytes for block in blocks) <= 1 << 24
 

@@ -25,7 +25,7 @@ def kernels_with(rule: str, broken: str) -> Kernels:
     return Kernels(module.lexical, module.successors, module.clock_rows, module.least_cuts)
 
 
-def test_nothing_is_wrong_with_the_clocks_as_they_are() -> None:
+def test_the_unchanged_clocks_pass() -> None:
     """Of the other rules, tests/claims/test_lattice.py shows it."""
     assert not list(wrong_clocks(PLAIN))
 

@@ -1,4 +1,4 @@
-"""Stable predicates on pictures made by hand, and against definitions that are too slow for anything else (G2)."""
+"""Stable predicates on inputs made by hand, and against definitions that are too slow for anything else (G2)."""
 
 from itertools import chain, combinations, pairwise
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strobe.causality.pictures import Picture, Stance
+from strobe.causality.predicate_input import PredicateInput, ProcessDeclaration
 from strobe.causality.predicates import deadlock, garbage, termination
 from strobe.declarations import Declared, Waits
 
@@ -14,29 +14,29 @@ NAMES = ("a", "b", "c", "d")
 
 
 def waiting(**waits):
-    """A picture in which processes wait as given; those named nowhere else wait for nothing."""
+    """Facts in which processes wait as given; those named nowhere else wait for nothing."""
     names = dict.fromkeys((*waits, *NAMES))
-    return Picture({name: Stance(Declared(waits=waits.get(name))) for name in names})
+    return PredicateInput({name: ProcessDeclaration(Declared(waits=waits.get(name))) for name in names})
 
 
-def replaced(picture, **fields):
-    values = {name: getattr(picture, name) for name in picture.__struct_fields__}
-    return Picture(**{**values, **fields})
+def replaced(facts, **fields):
+    values = {name: getattr(facts, name) for name in facts.__struct_fields__}
+    return PredicateInput(**{**values, **fields})
 
 
 # Deadlock
 
 
 def test_a_cycle_of_waits_for_all_is_a_deadlock_and_the_cycle_is_shown():
-    picture = waiting(a=Waits.all("b", "d"), b=Waits.all("c"), c=Waits.all("a"))
-    found = deadlock(picture)
+    facts = waiting(a=Waits.all("b", "d"), b=Waits.all("c"), c=Waits.all("a"))
+    found = deadlock(facts)
     assert found.holds
     assert found.waits == {"a": ("b",), "b": ("c",), "c": ("a",)}
     assert found.cores == (("a", "b", "c"),)
     assert str(found) == "deadlocked: a waits for b waits for c waits for a"
 
 
-def test_a_cycle_of_waits_for_any_is_none_while_one_way_out_is_left():
+def test_a_cycle_of_waits_for_any_is_no_deadlock_while_one_can_proceed():
     out = waiting(a=Waits.any("b", "d"), b=Waits.any("a"))
     assert not deadlock(out).holds
     knot = waiting(a=Waits.any("b", "c"), b=Waits.any("a"), c=Waits.any("a", "b"))
@@ -49,38 +49,38 @@ def test_mixed_and_nested_waits_are_taken_as_they_are_written():
     assert not deadlock(waiting(a=Waits.any(Waits.all("b", "d"), "c"), b=Waits.all("a"))).holds
 
 
-def test_who_waits_behind_a_deadlock_is_deadlocked_and_not_part_of_its_core():
+def test_a_process_waiting_for_a_deadlock_is_not_part_of_its_core():
     found = deadlock(waiting(a=Waits.all("b"), b=Waits.all("a"), c=Waits.all("a", "d")))
     assert found.processes == ("a", "b", "c")
     assert found.cores == (("a", "b"),)
-    assert str(found) == "deadlocked: a waits for b waits for a; behind them c"
+    assert str(found) == "deadlocked: a waits for b waits for a; waiting for them: c"
 
 
-def test_who_waits_for_itself_is_deadlocked():
+def test_a_process_that_waits_for_itself_is_deadlocked():
     assert str(deadlock(waiting(a=Waits.all("a")))) == "deadlocked: a waits for a"
 
 
 @pytest.mark.parametrize("way", ["granted", "asked"])
 def test_a_grant_or_a_request_in_flight_is_no_deadlock_yet(way):
-    picture = waiting(a=Waits.all("b"), b=Waits.all("a"))
-    assert deadlock(picture).holds
+    facts = waiting(a=Waits.all("b"), b=Waits.all("a"))
+    assert deadlock(facts).holds
     for wait in (("a", "b"), ("b", "a")):
-        assert not deadlock(replaced(picture, **{way: frozenset({wait})})).holds
-    assert deadlock(replaced(picture, **{way: frozenset({("a", "c"), ("c", "a")})})).holds
+        assert not deadlock(replaced(facts, **{way: frozenset({wait})})).holds
+    assert deadlock(replaced(facts, **{way: frozenset({("a", "c"), ("c", "a")})})).holds
 
 
 def test_of_a_wait_for_all_the_rest_still_counts_after_one_grant():
-    picture = waiting(a=Waits.all("b", "c"), b=Waits.all("a"), c=Waits.all("a"))
-    found = deadlock(replaced(picture, granted=frozenset({("a", "b")})))
+    facts = waiting(a=Waits.all("b", "c"), b=Waits.all("a"), c=Waits.all("a"))
+    found = deadlock(replaced(facts, granted=frozenset({("a", "b")})))
     assert found.waits == {"a": ("c",), "b": ("a",), "c": ("a",)}
     assert found.cores == (("a", "c"),)
 
 
-def test_waits_that_time_out_are_said_not_to_be_stable():
+def test_waits_that_time_out_are_listed_as_not_stable():
     found = deadlock(waiting(a=Waits.all("b", times_out=True), b=Waits.all("a")))
     assert not found.holds
     assert found.until_timeout == ("a", "b")
-    assert str(found) == "nobody is deadlocked; stuck only until a wait times out, which is not stable: a, b"
+    assert str(found) == "no process is deadlocked; stuck only until a wait times out, which is not stable: a, b"
     inner = deadlock(waiting(a=Waits.all("c", Waits.any("b", times_out=True)), b=Waits.all("a"), c=Waits.all("c")))
     assert inner.processes == ("a", "b", "c")
 
@@ -89,7 +89,7 @@ def test_nothing_is_known_of_a_process_that_is_not_in_the_view():
     assert not deadlock(waiting(a=Waits.all("elsewhere"))).holds
 
 
-def test_one_who_waits_for_all_of_many_that_are_freed_one_by_one_is_looked_at_once_for_each():
+def test_a_wait_for_all_is_examined_once_for_each_freed_process():
     """G2: in time proportional to the waits. With their square, this would take minutes."""
     names = [f"p{number}" for number in range(30_000)]
     waits = dict.fromkeys(names[:1]) | {name: Waits.all(before) for before, name in pairwise(names)}
@@ -100,7 +100,7 @@ def test_one_who_waits_for_all_of_many_that_are_freed_one_by_one_is_looked_at_on
     assert found.cores == (("all",),)
 
 
-def test_deadlocks_that_others_wait_behind_are_each_looked_at_once():
+def test_deadlocks_that_others_wait_for_are_each_examined_once():
     cycles = {f"p{n}": Waits.all(f"p{n ^ 1}") for n in range(6000)}
     tail = {f"t{n}": Waits.all(f"t{n + 1}") for n in range(6000)} | {"t6000": Waits.any(*cycles)}
     assert len(deadlock(waiting(**cycles, **tail)).cores) == 3000
@@ -116,79 +116,84 @@ pairs = st.frozensets(st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES)),
 
 
 @st.composite
-def pictures(draw):
+def inputs(draw):
     chosen = draw(st.fixed_dictionaries({name: st.none() | waits for name in NAMES}))
     return replaced(waiting(**chosen), granted=draw(pairs), asked=draw(pairs))
 
 
-def met(picture, process, wait, able):
+def met(facts, process, wait, able):
     if isinstance(wait, str):
-        return wait in able or (process, wait) in picture.granted | picture.asked
+        return wait in able or (process, wait) in facts.granted | facts.asked
     if wait is None or wait.times_out or not wait.processes:
         return True
-    return (any if wait.any_suffices else all)(met(picture, process, one, able) for one in wait.processes)
+    return (any if wait.any_suffices else all)(met(facts, process, one, able) for one in wait.processes)
 
 
-def closed(picture, able):
+def closed(facts, able):
     return all(
-        process in able or not met(picture, process, stance.declared.waits, able)
-        for process, stance in picture.stances.items()
+        process in able or not met(facts, process, declaration.declared.waits, able)
+        for process, declaration in facts.declarations.items()
     )
 
 
-def least(picture):
+def least(facts):
     subsets = chain.from_iterable(combinations(NAMES, size) for size in range(len(NAMES) + 1))
-    return set.intersection(*(set(one) for one in subsets if closed(picture, set(one))))
+    return set.intersection(*(set(one) for one in subsets if closed(facts, set(one))))
 
 
-@given(pictures())
-def test_the_deadlocked_are_those_outside_every_least_fixed_point(picture):
-    found = deadlock(picture)
-    assert set(found.processes) == set(NAMES) - least(picture)
+@given(inputs())
+def test_the_deadlocked_are_those_outside_every_least_fixed_point(facts):
+    found = deadlock(facts)
+    assert set(found.processes) == set(NAMES) - least(facts)
     assert not set(found.until_timeout) & set(found.processes)
 
 
-@given(pictures())
-def test_a_core_is_enough_to_see_the_deadlock_by(picture):
+@given(inputs())
+def test_a_core_is_enough_to_see_the_deadlock_by(facts):
     """G2: were everybody else able to proceed, those of a core still would not."""
-    found = deadlock(picture)
+    found = deadlock(facts)
     assert bool(found.cores) == found.holds
     for core in found.cores:
         others = set(NAMES) - set(core)
-        assert not any(met(picture, one, picture.stances[one].declared.waits, others) for one in core)
+        assert not any(met(facts, one, facts.declarations[one].declared.waits, others) for one in core)
 
 
 # Termination
 
 
-def test_terminated_is_none_active_no_timer_and_nothing_in_flight():
-    quiet = Picture({name: Stance(Declared(active=False)) for name in "ab"})
+def test_terminated_means_no_active_process_no_timer_nothing_in_flight():
+    quiet = PredicateInput({name: ProcessDeclaration(Declared(active=False)) for name in "ab"})
     assert termination(quiet).holds
     assert str(termination(quiet)).startswith("terminated")
     busy = [
-        (replaced(quiet, stances={**quiet.stances, "b": Stance()}), "not terminated; active: b"),
+        (replaced(quiet, declarations={**quiet.declarations, "b": ProcessDeclaration()}), "not terminated; active: b"),
         (
-            replaced(quiet, stances={**quiet.stances, "b": Stance(Declared(active=False), timers=1)}),
+            replaced(
+                quiet, declarations={**quiet.declarations, "b": ProcessDeclaration(Declared(active=False), timers=1)}
+            ),
             "not terminated; timers pending at b",
         ),
         (replaced(quiet, in_flight={"a->b": 2}), "not terminated; in flight on a->b"),
     ]
-    for picture, text in busy:
-        assert not termination(picture).holds
-        assert str(termination(picture)) == text
+    for facts, text in busy:
+        assert not termination(facts).holds
+        assert str(termination(facts)) == text
 
 
 # Garbage
 
 
 def keeping(awake=("a",), receiving=(), carried=(), **references):
-    """A picture in which a keeps all these things, and b is there as well."""
+    """Facts in which a keeps all these things, and b is there as well."""
     declared = Declared(references={holder: tuple(names) for holder, names in references.items()}, active="a" in awake)
-    stances = {"a": Stance(declared), "b": Stance(Declared(active="b" in awake, references={"b": ("a",)}))}
-    return Picture(stances, {}, frozenset(receiving), carried=frozenset(carried))
+    declarations = {
+        "a": ProcessDeclaration(declared),
+        "b": ProcessDeclaration(Declared(active="b" in awake, references={"b": ("a",)})),
+    }
+    return PredicateInput(declarations, {}, frozenset(receiving), carried=frozenset(carried))
 
 
-def test_what_nobody_refers_to_is_garbage_also_where_it_refers_to_itself():
+def test_an_unreferenced_thing_is_garbage_even_if_it_refers_to_itself():
     found = garbage(keeping(a=["x"], x=["y"], y=[], u=["v"], v=["u"]))
     assert found.garbage == ("b", "u", "v")
     assert found.things == 7 - 1
@@ -199,23 +204,27 @@ def test_what_a_message_refers_to_is_not_garbage_nor_what_that_refers_to():
     assert garbage(keeping(a=[], x=["y"], y=[], z=[], carried=["x"])).garbage == ("b", "z")
 
 
-def test_a_process_that_cannot_act_keeps_nothing_alive_until_a_message_comes():
+def test_an_idle_process_keeps_nothing_alive_until_a_message_arrives():
     assert garbage(keeping(awake=(), a=["x"], x=[])).garbage == ("a", "b", "x")
     assert garbage(keeping(awake=(), receiving=["a"], a=["x"], x=[])).garbage == ("b",)
     assert garbage(keeping(awake=("b",), a=["x"], x=[])).garbage == ()
 
 
-def test_who_declares_no_references_cannot_be_garbage():
-    idle = Picture({name: Stance(Declared(active=False)) for name in "ab"})
+def test_a_process_that_declares_no_references_cannot_be_garbage():
+    idle = PredicateInput({name: ProcessDeclaration(Declared(active=False)) for name in "ab"})
     assert garbage(idle).garbage == ()
-    assert str(garbage(idle)) == "nothing declares what it refers to"
+    assert str(garbage(idle)) == "no process declares references"
 
 
-def test_who_declares_no_references_may_send_on_all_of_its_channels():
+def test_a_process_without_declared_references_may_send_on_all_channels():
     """G2: a client that says nothing of whom it knows keeps the server alive that waits for it, and what that holds."""
-    server = Stance(Declared(active=False, references={"server": ("x",), "x": (), "y": ()}))
-    stances = {"client": Stance(), "relay": Stance(Declared(active=False)), "server": server}
-    picture = Picture(stances, sends_to={"client": {"relay"}, "relay": {"server"}})
-    assert garbage(picture).garbage == ("y",)
-    asleep = replaced(picture, stances={**stances, "client": Stance(Declared(active=False))})
+    server = ProcessDeclaration(Declared(active=False, references={"server": ("x",), "x": (), "y": ()}))
+    declarations = {
+        "client": ProcessDeclaration(),
+        "relay": ProcessDeclaration(Declared(active=False)),
+        "server": server,
+    }
+    facts = PredicateInput(declarations, sends_to={"client": {"relay"}, "relay": {"server"}})
+    assert garbage(facts).garbage == ("y",)
+    asleep = replaced(facts, declarations={**declarations, "client": ProcessDeclaration(Declared(active=False))})
     assert garbage(asleep).garbage == ("server", "x", "y")

@@ -138,7 +138,7 @@ def test_another_epoch_or_view_is_not_what_was_signed() -> None:
     assert blamed(renumbered) == ["a", "b"]
 
 
-def test_a_channel_cannot_be_said_to_have_a_weaker_hash() -> None:
+def test_a_channel_cannot_be_given_a_weaker_hash() -> None:
     strong = REPLACE(VIEW, channels=(REPLACE(VIEW.channels[0], hash="blake3"),))
     assert blamed(signed(strong)) == []
     assert blamed(REPLACE(signed(strong), view=VIEW)) == ["a", "b"]
@@ -163,11 +163,11 @@ def test_parts_cannot_be_swapped_or_left_out() -> None:
 def test_a_process_without_a_public_key_is_named() -> None:
     findings = check_signatures(SNAPSHOT, signed(), {"a": PUBLIC["a"]})
     assert [str(finding) for finding in findings] == [
-        "b: has signed its part, but there is no public key of it to check that with [signature]"
+        "b: has signed its part, but there is no public key to verify it [signature]"
     ]
 
 
-def test_a_conspiracy_that_leaves_a_process_out_is_found_by_the_expected_view() -> None:
+def test_a_process_left_out_by_all_others_is_found_by_the_expected_view() -> None:
     """All that is left of the system has signed a smaller view: only a view from outside shows that b is missing."""
     alone = View(3, ("a",), ())
     record = sign_record(SNAPSHOT, alone, "a", REPLACE(A, sent={}), KEYS["a"])

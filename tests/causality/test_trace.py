@@ -193,7 +193,7 @@ class TestEvents:
         (violation,) = Trace(HEADER, lines).violations()
         assert "event 1 of b receives message 2 of a->b, sent in event 2 of a" in violation.problem
 
-    def test_events_come_in_the_order_of_the_file_where_that_is_causal(self) -> None:
+    def test_events_have_the_order_of_the_file_if_that_is_causal(self) -> None:
         events = list(Trace(HEADER, LINES).events())
         assert events == [("a", 1), ("b", 1), ("b", 2), ("a", 2), ("a", 3), ("b", 3)]
 

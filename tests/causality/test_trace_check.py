@@ -30,8 +30,8 @@ CHANGES = {
     "position left out": (replaced(14, Receive("b", 5, "a->b", 3)), 14, "positions 3 to 4 are missing"),
     "first position left out": (replaced(2, Internal("a", 3)), 2, "positions 1 to 2 are missing"),
     "position goes back": (replaced(14, Receive("b", 1, "a->b", 3)), 14, "goes back"),
-    "two leads in an event": (replaced(14, Receive("b", 2, "a->b", 3)), 14, "stands behind another of its event"),
-    "lead behind a send": (replaced(4, Internal("a", 1)), 4, "stands behind another of its event"),
+    "two leads in an event": (replaced(14, Receive("b", 2, "a->b", 3)), 14, "comes after another of its event"),
+    "lead behind a send": (replaced(4, Internal("a", 1)), 4, "comes after another of its event"),
     "send ordinal left out": (replaced(13, Send("a", 3, "a->b", 5)), 13, "messages 3 to 4 are never sent: a gap"),
     "send ordinal twice": (replaced(4, Send("a", 1, "a->b", 1)), 4, "sent twice, first at position 1, line 3"),
     "sends out of order": ([*replaced(3, Send("a", 1, "a->b", 2))[:2], Send("a", 1, "a->b", 1)], 4, "reordered"),
@@ -64,12 +64,12 @@ def test_the_offending_event_is_named(change: str) -> None:
     assert found.channel == (line.channel if isinstance(line, Send | Receive) else None)
 
 
-def test_a_message_overtaken_on_a_fifo_channel_is_named_and_nothing_else() -> None:
+def test_a_message_overtaken_on_a_fifo_channel_is_the_only_violation() -> None:
     lines = list(LINES)
     lines[4], lines[7] = Receive("b", 1, "a->b", 2), Receive("b", 2, "a->b", 1)
     (found,) = violations(lines)
     assert (found.line, found.process, found.position, found.channel) == (9, "b", 2, "a->b")
-    assert found.problem == "message 1 is received behind message 2 (at position 1, line 6): reordered"
+    assert found.problem == "message 1 is received after message 2 (at position 1, line 6): reordered"
 
 
 def test_the_same_order_is_no_fault_on_an_unordered_channel() -> None:
@@ -114,7 +114,7 @@ def test_a_message_to_oneself_must_be_sent_first() -> None:
     assert "sent in event 1 of a" in found.problem
 
 
-def test_separate_cycles_are_each_named_once_and_what_waits_for_them_is_not() -> None:
+def test_separate_cycles_are_each_named_once_without_what_depends_on_them() -> None:
     names = ("a", "b", "c", "d", "e")
     pairs = [("a", "b"), ("b", "a"), ("c", "d"), ("d", "c"), ("d", "e")]
     header = header_of(View(1, names, tuple(ChannelSpec(s + t, s, t) for s, t in pairs)))
@@ -141,7 +141,7 @@ def test_every_problem_is_collected_in_the_order_of_the_file() -> None:
     assert [violation.line for violation in violations(lines)] == [17, 18, 19, 20]
 
 
-def test_a_huge_gap_costs_nothing() -> None:
+def test_a_huge_gap_takes_no_time_or_memory() -> None:
     lines: list[Line] = [Send("a", 1, "a->b", 2**53), Receive("b", 2**53, "a->b", 2**53)]
     first, second = violations(lines)
     assert "messages 1 to 9007199254740991 are never sent" in first.problem
@@ -170,7 +170,7 @@ def test_an_invalid_trace_gives_no_events() -> None:
 
 
 @given(traces())
-def test_valid_traces_have_none(trace: Trace) -> None:
+def test_valid_traces_have_no_violations(trace: Trace) -> None:
     assert trace.violations() == ()
 
 

@@ -30,7 +30,7 @@ def test_the_part_behind_a_consistent_cut_is_a_valid_trace(both: tuple[Trace, Tr
 
 
 @given(cut_traces(), st.data())
-def test_later_cuts_are_consistent_in_it_exactly_when_they_are_in_the_whole(both: Any, data: Any) -> None:
+def test_later_cuts_are_consistent_exactly_as_in_the_whole_trace(both: Any, data: Any) -> None:
     trace, later = both
     cut = {
         process: data.draw(st.integers(later.first_count(process), later.event_count(process)))
@@ -44,7 +44,7 @@ def test_later_cuts_are_consistent_in_it_exactly_when_they_are_in_the_whole(both
 
 
 @given(cut_traces())
-def test_clocks_tell_the_same_of_its_events(both: tuple[Trace, Trace]) -> None:
+def test_clocks_order_its_events_as_in_the_whole_trace(both: tuple[Trace, Trace]) -> None:
     trace, later = both
     whole, part = vector_clocks(trace), vector_clocks(later)
     events = list(later.events())
@@ -83,7 +83,7 @@ def test_a_start_that_is_no_cut_is_refused(fields: dict[str, Any], problem: str)
 
 
 @pytest.mark.parametrize("lives", [{"z": "a"}, {"a": "z"}, {"a": "b", "b": "a"}])
-def test_a_life_of_nobody_is_refused(lives: dict[str, str]) -> None:
+def test_a_life_of_an_unknown_process_is_refused(lives: dict[str, str]) -> None:
     with pytest.raises(UsageError, match="both must be processes of the header"):
         parse_trace([encode_header(msgspec.structs.replace(HEADER, lives=lives))])
 

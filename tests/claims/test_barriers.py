@@ -10,7 +10,7 @@ from strobe.simulation.checkers import all_checkers
 from strobe.simulation.explorer import explore, scenario
 from strobe.simulation.faults import Faults
 from strobe.simulation.matrix import Payer, caught_by
-from strobe.simulation.mutants.protocol_mutants import mutant
+from strobe.simulation.mutants.catalog import mutant
 from strobe.simulation.world import World
 
 BARRIERS = ("aligned", "unaligned", "aligned-then-unaligned")
@@ -53,13 +53,13 @@ def test_V5_alignment_that_takes_too_long_turns_unaligned():
 
 def test_V4_completion_does_not_wait_for_queues(monkeypatch):
     """V4, V5: where processes take in less than they are sent, aligned barriers never come through; the others do."""
-    monkeypatch.setattr("strobe.simulation.queues.SERVICE_US_MAX", 20_000)
+    monkeypatch.setattr("strobe.simulation.channel_queues.SERVICE_US_MAX", 20_000)
     complete = {}
     for protocol in BARRIERS:
         world = World(players("dag", protocol), 1, checkers=all_checkers())
         world.run(5, us_max=2_000_000)
         complete[protocol] = world.committed
-        queued = max(len(queue.inlet) + len(queue.outbox) for queue in world.queues.values())
+        queued = max(len(queue.inlet) + len(queue.outbox) for queue in world.channel_queues.values())
         assert queued > 50
     assert complete["aligned"] == []
     assert len(complete["unaligned"]) > 5

@@ -31,11 +31,11 @@ def bytes_to_freeze(entries: int) -> int:
     return peak
 
 
-def test_E4_freezing_takes_the_same_for_ten_entries_and_for_a_hundred_thousand() -> None:
+def test_E4_freezing_costs_the_same_for_ten_and_100_000_entries() -> None:
     assert bytes_to_freeze(100_000) <= bytes_to_freeze(10) + 256 < 4096
 
 
-def test_E4_no_write_after_the_cut_and_no_value_changed_in_place_shows_up_in_the_snapshot() -> None:
+def test_E4_changes_after_the_cut_do_not_reach_the_snapshot() -> None:
     state = KeyedState(Account)
     account = Account(1)
     state.update({"ada": account, "bob": Account(2)})
@@ -57,7 +57,7 @@ def test_E4_several_snapshots_are_frozen_at_once() -> None:
     assert [restored(one, state)["ada"].balance for one in frozen] == [0, 1, 2]
 
 
-def test_E5_changed_and_deleted_keys_are_written_as_deltas_on_a_parent_and_chains_are_compacted(tmp_path: Path) -> None:
+def test_E5_changed_and_deleted_keys_are_deltas_and_chains_are_compacted(tmp_path: Path) -> None:
     store = Store.create(tmp_path / "store")
     writer = KeyedWriter(store, accounts(1000), chain_max=2)
     lengths = []

@@ -1,6 +1,6 @@
 """G3: possibly and definitely over the lattice of consistent cuts, quickly for conjunctions, and honestly undecided."""
 
-from bench.lattice_traces import replicated_log, strangers, told
+from bench.lattice_traces import payload_of, replicated_log, strangers
 from tests.causality.small_lattices import (
     OneOf,
     all_states,
@@ -23,7 +23,7 @@ def test_M3_the_lattice_is_exactly_the_consistent_cuts() -> None:
     assert not list(wrong_walks())
 
 
-def test_G3_definitely_fails_exactly_where_a_way_avoids_the_condition_and_shows_it() -> None:
+def test_G3_definitely_fails_exactly_if_a_path_avoids_the_condition() -> None:
     assert not list(wrong_levels())
 
 
@@ -49,7 +49,7 @@ def test_G3_an_avoiding_way_is_one() -> None:
         assert is_way(run, [run.processes.index(event.process) for event in found.path], cuts, good)
 
 
-def test_G3_a_conjunction_is_decided_where_the_lattice_is_beyond_counting() -> None:
+def test_G3_a_conjunction_is_decided_if_the_lattice_cannot_be_counted() -> None:
     trace = strangers(50, 100)
     condition = " and ".join(f"events(p{number}) == 50" for number in range(50))
     assert possibly(trace, condition).answer is True
@@ -68,7 +68,7 @@ def test_G3_a_condition_on_two_of_many_processes_is_decided_on_these() -> None:
 
 def test_G3_answers_do_not_depend_on_the_order_of_processes() -> None:
     names = [f"p{number}" for number in range(12)]
-    lines = [Internal(name, at, payload=told(x=at % 2)) for name in names for at in range(1, 21)]
+    lines = [Internal(name, at, payload=payload_of(x=at % 2)) for name in names for at in range(1, 21)]
     for processes in (names, names[::-1], names[6:] + names[:6]):
         trace = Trace(header_of(View(1, tuple(processes), ())), lines)
         found = possibly(trace, "p0.x == 1 and p1.x == 0 and p0.x > p1.x")
@@ -77,7 +77,7 @@ def test_G3_answers_do_not_depend_on_the_order_of_processes() -> None:
         assert possibly(trace, "p0.x == 1 and p1.x == 0 and p0.x < p1.x").answer is False
 
 
-def test_G3_what_cannot_be_decided_in_time_is_undecided_and_says_after_how_many_cuts() -> None:
+def test_G3_a_check_out_of_time_is_undecided_and_gives_its_cut_count() -> None:
     trace = strangers(12, 20)
     assert not count_cuts(trace, 1000).complete
     product = " * ".join(f"events(p{number})" for number in range(12))

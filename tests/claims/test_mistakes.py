@@ -35,12 +35,12 @@ async def asynchronous(self, ctx, channel, message):
     pass
 
 
-def test_E13_a_handler_that_would_run_nothing_is_refused_when_the_system_is_built():
+def test_E13_a_handler_that_would_do_nothing_is_refused_by_the_system():
     with pytest.raises(UsageError, match=r"process 'a': Mine.receive is async \(.*test_mistakes.py:\d+\)"):
         system_of(receive=asynchronous)
 
 
-def test_E13_a_handler_with_other_parameters_is_refused_with_the_right_ones():
+def test_E13_a_handler_with_wrong_parameters_is_refused_with_a_hint():
     with pytest.raises(
         UsageError, match=r"Mine.receive takes \(ctx, message\) .*write def receive\(self, ctx, channel"
     ):
@@ -57,7 +57,7 @@ def test_E13_a_handler_with_other_parameters_is_refused_with_the_right_ones():
         ({"capture": lambda self: Account("5")}, r"Expected `int`, got `str` - at `\$.balance`"),
     ],
 )
-def test_E13_a_state_that_would_not_come_back_is_named_before_anything_runs(methods, told):
+def test_E13_a_state_that_cannot_be_restored_is_named_before_the_start(methods, told):
     with pytest.raises(UserCodeFailed, match=told):
         check_system(system_of(**methods)).require_sound()
 

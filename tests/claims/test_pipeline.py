@@ -57,7 +57,7 @@ def judged(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return root / "to"
 
 
-def test_D2_a_stream_verifies_each_snapshot_writes_verdicts_once_and_quarantines(judged: Path) -> None:
+def test_D2_a_stream_verifies_each_snapshot_once_and_quarantines(judged: Path) -> None:
     found = verdicts(judged)
     assert [found[id_of(counter), "proof"] for counter in range(1, 5)] == ["holds", "error", "holds", "holds"]
     assert [snapshot_id for snapshot_id, _ in reasons(judged, "quarantine", "uri")] == [id_of(2)]

@@ -13,7 +13,7 @@ from tests.spark import conftest
 from tests.spark.pipelines import judge_once, verdicts
 from tests.spark.stores import store_with
 
-from strobe.causality.pictures import picture_of
+from strobe.causality.predicate_input import predicate_input_of
 from strobe.causality.predicates import deadlock, garbage, termination
 from strobe.protocol.values.fragment import Snapshot
 from strobe.simulation import World
@@ -34,14 +34,14 @@ def test_G2_a_deadlock_is_found_and_is_for_ever():
 
 
 @pytest.mark.parametrize("detector", NAIVE)
-def test_G2_phantom_deadlocks_are_seen_by_naive_detectors_and_never_in_snapshots(detector):
+def test_G2_naive_detectors_see_phantom_deadlocks_and_snapshots_never(detector):
     runs = [once("philosophers:polite", seed, deadlock) for seed in SEEDS]
     assert any(ran.claims[detector] for ran in runs)
     assert not any(ran.claims[SNAPSHOT] for ran in runs)
 
 
 @pytest.mark.parametrize("detector", NAIVE)
-def test_G2_the_end_is_seen_early_by_naive_detectors_and_never_in_snapshots(detector):
+def test_G2_naive_detectors_see_termination_early_and_snapshots_never(detector):
     runs = [once("stealing:pool", seed, termination, 90) for seed in SEEDS]
     assert any(steps_since(ran, claim) for ran in runs for claim in ran.claims[detector])
     assert all(ran.claims[SNAPSHOT] for ran in runs)
@@ -49,13 +49,13 @@ def test_G2_the_end_is_seen_early_by_naive_detectors_and_never_in_snapshots(dete
 
 
 @pytest.mark.parametrize("detector", NAIVE)
-def test_G2_what_is_referred_to_is_garbage_to_naive_detectors_and_never_in_snapshots(detector):
+def test_G2_naive_detectors_collect_live_objects_and_snapshots_never(detector):
     runs = [once("objects:remembered", seed, garbage) for seed in SEEDS]
     assert any(reached_again(ran, claim) for ran in runs for claim in ran.claims[detector])
     assert not any(reached_again(ran, claim) for ran in runs for claim in ran.claims[SNAPSHOT])
 
 
-def test_G4_the_end_is_announced_online_when_it_is_there_and_snapshots_agree():
+def test_G4_termination_is_announced_online_and_snapshots_agree():
     for seed in range(40, 50):
         _, truths, found = detect(seed)
         assert truths == [True]
@@ -79,7 +79,7 @@ def tables_laid() -> list[Snapshot]:
 
 
 def stuck_in(snapshots):
-    return {(str(one.id), process) for one in snapshots for process in deadlock(picture_of(one)).processes}
+    return {(str(one.id), process) for one in snapshots for process in deadlock(predicate_input_of(one)).processes}
 
 
 def test_D4_deadlocks_are_found_by_a_dataframe_program(spark: SparkSession, tables_laid: list[Snapshot]) -> None:

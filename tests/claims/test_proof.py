@@ -39,7 +39,7 @@ CASES = pytest.mark.parametrize(("protocol", "kind"), [("chandy-lamport", FIFO),
 
 
 @CASES
-def test_P1_extending_what_was_received_by_what_is_in_flight_gives_what_was_sent(protocol: str, kind: str) -> None:
+def test_P1_received_plus_in_flight_messages_equal_those_sent(protocol: str, kind: str) -> None:
     snapshot = taken(protocol, kind)
     assert snapshot.in_flight_messages > 0
     for spec in snapshot.view.channels:
@@ -53,7 +53,7 @@ def test_P1_extending_what_was_received_by_what_is_in_flight_gives_what_was_sent
 
 
 @CASES
-def test_P1_a_changed_lost_or_invented_message_is_caught_and_its_channel_named(protocol: str, kind: str) -> None:
+def test_P1_a_changed_lost_or_invented_message_is_found_with_its_channel(protocol: str, kind: str) -> None:
     snapshot = taken(protocol, kind)
     fragment = snapshot.fragments["b"]
     first, *rest = fragment.in_flight["ab"]
@@ -74,12 +74,12 @@ def test_P1_the_check_runs_over_the_view_so_that_a_forgotten_one_is_missed(proto
     assert [finding.subject for finding in verify(snapshot, larger).findings] == ["second"]
 
 
-def test_P1_the_verdict_says_what_it_does_not_know() -> None:
+def test_P1_the_verdict_states_what_is_unknown() -> None:
     assert str(verify(taken("chandy-lamport", FIFO))).endswith("holds (self-consistent, signer unknown)")
 
 
 @pytest.mark.parametrize("hashed_by", [XXH3, BLAKE3])
-def test_P1_a_liar_who_swaps_a_message_in_flight_for_another_is_caught_by_either_hash(hashed_by: str) -> None:
+def test_P1_either_hash_finds_a_swapped_message_in_flight(hashed_by: str) -> None:
     snapshot = taken("chandy-lamport", FIFO, hashed_by)
     assert verify(snapshot).holds
     fragment = snapshot.fragments["b"]
@@ -123,7 +123,7 @@ def rewritten(directory: Path, snapshot: Snapshot, signatures: Manifest) -> Stor
     [(sample(1, balance=7, view=BLAKE3_VIEW), ["a", "b"]), (sample(1, view=VIEW), ["a", "b", "c"])],
     ids=["other messages", "a weaker hash"],
 )
-def test_P1_whoever_rewrites_frames_and_frontiers_alike_is_caught_by_the_signatures(
+def test_P1_signatures_find_rewritten_frames_and_frontiers(
     tmp_path: Path, keys: Path, forged: Snapshot, caught: list[str]
 ) -> None:
     name, manifest = signed(tmp_path / "true", keys)
@@ -133,9 +133,7 @@ def test_P1_whoever_rewrites_frames_and_frontiers_alike_is_caught_by_the_signatu
     assert [(finding.check, finding.subject) for finding in found] == [("signature", process) for process in caught]
 
 
-def test_P1_a_receiver_who_signs_a_lie_about_what_it_was_sent_is_caught_by_the_chain(
-    tmp_path: Path, keys: Path
-) -> None:
+def test_P1_the_chain_finds_a_lie_that_a_receiver_signed(tmp_path: Path, keys: Path) -> None:
     """It has a key of its own, and so its signature is good; what the sender signed is the hash of other frames."""
     lie = sample(1, view=BLAKE3_VIEW)
     b = lie.fragments["b"]

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 from tests.protocol.cluster import Cluster
-from tests.protocol.desk import Desk, those
+from tests.protocol.coordinator_host import CoordinatorHost, those
 from tests.protocol.network import Network
 from tests.protocol.playbook import (
     Playbook,
@@ -25,16 +25,16 @@ from strobe.causality.proof import verify
 from strobe.errors import ProtocolViolation
 from strobe.protocol import UNORDERED, ChandyLamport, LaiYang, Policy, Snapshot, SnapshotId, advise_interval_s
 from strobe.protocol.coordinator.messages import (
-    AskToRecord,
     Dismiss,
     Halt,
     JoinWanted,
     LeaveWanted,
     ProcessWithoutState,
+    ReportOutcome,
+    RequestRecording,
+    RestoreState,
     SnapshotChosen,
     SnapshotWanted,
-    TellOutcome,
-    TellRestore,
 )
 from strobe.protocol.process.effects import DropRecording, RecordState, ReportSentCounts, SendView
 from strobe.protocol.process.events import SentCountRelayed, SnapshotAborted, ViewInstalled
@@ -74,7 +74,7 @@ def test_M1_a_snapshot_of_any_topology_completes_and_is_exact(channels: tuple[st
 
 
 def test_M1_a_snapshot_is_initiated_at_as_many_processes_as_it_takes() -> None:
-    asked = those(Desk(view("a>c", "b>c", "c>d")).hears(SnapshotWanted()), AskToRecord)
+    asked = those(CoordinatorHost(view("a>c", "b>c", "c>d")).handle(SnapshotWanted()), RequestRecording)
     assert {order.process for order in asked} == {"a", "b"}
 
 
@@ -83,10 +83,10 @@ def test_M2_a_broken_channel_is_named_and_its_snapshot_is_not_called_good(wrong:
     topology = view("p>q")
     sender, receiver = Playbook(ChandyLamport("p", topology)), Playbook(ChandyLamport("q", topology))
     for message in ("a", "b", "c"):
-        sender.hears(sent("pq", message))
-    receiver.hears(received("pq", frame(1, "a")))
+        sender.handle(sent("pq", message))
+    receiver.handle(received("pq", frame(1, "a")))
     with pytest.raises(ProtocolViolation, match=f"message {wrong}") as violation:
-        receiver.hears(received("pq", frame(wrong, "?")))
+        receiver.handle(received("pq", frame(wrong, "?")))
     assert violation.value.channel == "pq"
     # A host that went on all the same would get this:
     fragments = {"p": sender.finishes(request(S1)), "q": receiver.finishes(marker("pq", S1))}
@@ -106,7 +106,7 @@ def test_C1_any_process_may_initiate_also_several_at_once_with_the_same_id() -> 
     check_all(network)
 
 
-def test_C2_the_state_is_recorded_then_markers_go_out_before_any_later_message() -> None:
+def test_C2_markers_follow_the_recording_and_precede_later_messages() -> None:
     play = p()
     play >> sent("pq", "before") << [send("pq", frame(1, "before"))]
     play >> request(S1) << [RecordState(S1), send_marker("pq", S1), send_marker("pr", S1)]
@@ -115,37 +115,37 @@ def test_C2_the_state_is_recorded_then_markers_go_out_before_any_later_message()
 
 def test_C3_the_first_marker_records_at_once_and_its_channel_is_empty() -> None:
     play = p()
-    play.hears(received("qp", frame(1, "before")))
+    play.handle(received("qp", frame(1, "before")))
     play >> marker("qp", S1) << [RecordState(S1), send_marker("pq", S1), send_marker("pr", S1)]
-    play.hears(received("qp", frame(2, "behind the marker")))
-    play.hears(received("rp", frame(1, "in flight")))
+    play.handle(received("qp", frame(2, "behind the marker")))
+    play.handle(received("rp", frame(1, "in flight")))
     assert in_flight(play.finishes(marker("rp", S1))) == {"qp": [], "rp": ["in flight"]}
 
 
-def test_C4_a_later_marker_closes_its_channel_with_exactly_what_came_since_the_recording() -> None:
+def test_C4_a_later_marker_closes_its_channel_with_the_messages_since() -> None:
     play = p()
-    play.hears(received("rp", frame(1, "before the recording")))
-    play.hears(marker("qp", S1))
-    play.hears(received("rp", frame(2, "x", "y")))
+    play.handle(received("rp", frame(1, "before the recording")))
+    play.handle(marker("qp", S1))
+    play.handle(received("rp", frame(2, "x", "y")))
     fragment = play.finishes(marker("rp", S1))
-    play.hears(received("rp", frame(4, "behind the marker")))
+    play.handle(received("rp", frame(4, "behind the marker")))
     assert in_flight(fragment)["rp"] == ["x", "y"]
 
 
-def test_C5_a_process_is_complete_with_the_last_marker_and_the_snapshot_with_the_last_process() -> None:
+def test_C5_the_last_marker_and_the_last_process_complete_a_snapshot() -> None:
     play = p()
-    play.hears(request(S1))
+    play.handle(request(S1))
     play.ignores(marker("rp", S1))
     assert play.finishes(marker("qp", S1)).snapshot == S1
-    desk = Desk(BOTH_WAYS)
-    desk.hears(SnapshotWanted())
-    desk.fragments(S1, "p", "q")
-    assert desk.outcomes() == {}
-    desk.fragments(S1, "r")
-    assert isinstance(desk.outcomes()[str(S1)], Commit)
+    host = CoordinatorHost(BOTH_WAYS)
+    host.handle(SnapshotWanted())
+    host.fragments(S1, "p", "q")
+    assert host.outcomes() == {}
+    host.fragments(S1, "r")
+    assert isinstance(host.outcomes()[str(S1)], Commit)
 
 
-def test_C6_overlapping_snapshots_are_told_apart_and_each_is_right() -> None:
+def test_C6_overlapping_snapshots_are_separate_and_each_is_right() -> None:
     network = Network(view("a>b", "b>a", "b>c", "c>a"), "chandy-lamport")
     for step in range(30):
         network.send(step, step)
@@ -158,13 +158,13 @@ def test_C6_overlapping_snapshots_are_told_apart_and_each_is_right() -> None:
     check_all(network)
 
 
-def test_C7_messages_are_delivered_and_sent_in_the_same_step_whatever_is_being_recorded() -> None:
+def test_C7_recording_never_delays_a_message() -> None:
     play = p()
     for snapshot in (S1, S2):
-        play.hears(request(snapshot))
+        play.handle(request(snapshot))
     play >> received("qp", frame(1, "x")) << [deliver("qp", frame(1, "x"))]
     play >> sent("pq", "y") << [send("pq", frame(1, "y"))]
-    play.hears(marker("qp", S1))
+    play.handle(marker("qp", S1))
     play >> received("qp", frame(2, "z")) << [deliver("qp", frame(2, "z"))]
 
 
@@ -185,71 +185,71 @@ def test_V1_a_higher_index_records_every_missing_one_before_delivery() -> None:
     play >> sent("pq", "x") << [send("pq", frame(1, "x", index=2))]
 
 
-def test_V1_a_channel_is_complete_when_the_relayed_count_of_a_lower_index_has_come() -> None:
+def test_V1_a_channel_is_complete_when_the_relayed_count_has_arrived() -> None:
     play = Playbook(LaiYang("p", view("q>p", kind=UNORDERED)))
-    play.hears(request(S1))  # a quiet process is asked
+    play.handle(request(S1))  # a quiet process is asked
     play.ignores(SentCountRelayed(S1, "qp", 2))
-    play.hears(received("qp", frame(3, "after the cut", index=1)))
-    play.hears(received("qp", frame(2, "b", index=0)))
+    play.handle(received("qp", frame(3, "after the cut", index=1)))
+    play.handle(received("qp", frame(2, "b", index=0)))
     assert in_flight(play.finishes(received("qp", frame(1, "a", index=0)))) == {"qp": ["b", "a"]}
 
 
-def test_E2_a_change_of_view_aborts_what_is_open_and_retries_it_on_the_new_view() -> None:
-    desk = Desk(BOTH_WAYS, Policy(backoff_us=1))
-    desk.hears(SnapshotWanted(), JoinWanted("s", (ChannelSpec("ps", "p", "s"), ChannelSpec("sp", "s", "p"))))
-    assert [entry.reason for entry in desk.aborts()] == ["the view changed from 1 to 2"]
-    desk.at(1)
-    desk.drained(2, "p", "q", "r")
-    assert len(desk.begun()) == 1
-    desk.drained(2, "s")
-    assert [(entry.view, entry.retries) for entry in desk.begun()] == [(1, None), (2, str(S1))]
+def test_E2_a_view_change_aborts_open_snapshots_and_retries_them() -> None:
+    host = CoordinatorHost(BOTH_WAYS, Policy(backoff_us=1))
+    host.handle(SnapshotWanted(), JoinWanted("s", (ChannelSpec("ps", "p", "s"), ChannelSpec("sp", "s", "p"))))
+    assert [entry.reason for entry in host.aborts()] == ["the view changed from 1 to 2"]
+    host.at(1)
+    host.drained(2, "p", "q", "r")
+    assert len(host.begun()) == 1
+    host.drained(2, "s")
+    assert [(entry.view, entry.retries) for entry in host.begun()] == [(1, None), (2, str(S1))]
 
 
-def test_E2_a_view_frame_precedes_the_first_message_of_its_view_and_no_recording_mixes_views() -> None:
+def test_E2_a_view_frame_precedes_its_messages_and_recordings_do_not_mix() -> None:
     play = p()
-    play.hears(request(S1))
+    play.handle(request(S1))
     after = view("p>q", "q>p", number=2)
-    effects = play.hears(ViewInstalled(after))
+    effects = play.handle(ViewInstalled(after))
     assert effects[0] == DropRecording(S1, "view changed")
     assert SendView("pq", after, 0) in effects
     play >> sent("pq", "x") << [send("pq", frame(1, "x", view=2))]
     play.ignores(marker("qp", S2, view=1))
 
 
-def test_E2_a_leaver_is_out_when_its_last_messages_were_received_and_a_crash_is_not_a_leave() -> None:
-    desk = Desk(BOTH_WAYS)
-    desk.hears(LeaveWanted("r"))
-    assert those(desk.drained(2, "r", "p"), Dismiss) == []
-    assert those(desk.drained(2, "q"), Dismiss) == [Dismiss("r")]
-    assert [after.processes for after in desk.views()] == [("p", "q")]
+def test_E2_a_leaver_is_out_once_its_last_messages_were_received() -> None:
+    host = CoordinatorHost(BOTH_WAYS)
+    host.handle(LeaveWanted("r"))
+    assert those(host.drained(2, "r", "p"), Dismiss) == []
+    assert those(host.drained(2, "q"), Dismiss) == [Dismiss("r")]
+    assert [after.processes for after in host.views()] == [("p", "q")]
 
 
-def test_E6_a_snapshot_that_a_crash_left_hanging_is_timed_out_aborted_and_retried() -> None:
-    desk = Desk(BOTH_WAYS, Policy(timeout_us=1_000_000, backoff_us=1))
-    desk.hears(SnapshotWanted())
-    desk.fragments(S1, "p", "r")
-    effects = desk.at(1_000_000)
-    assert [entry.reason for entry in desk.aborts()] == ["timed out after 1 s without a fragment from q"]
-    assert {order.process for order in those(effects, TellOutcome)} == {"p", "q", "r"}
-    desk.at(1_000_001)
-    assert desk.begun()[1].retries == str(S1)
+def test_E6_a_snapshot_stalled_by_a_crash_times_out_and_is_retried() -> None:
+    host = CoordinatorHost(BOTH_WAYS, Policy(timeout_us=1_000_000, backoff_us=1))
+    host.handle(SnapshotWanted())
+    host.fragments(S1, "p", "r")
+    effects = host.at(1_000_000)
+    assert [entry.reason for entry in host.aborts()] == ["timed out after 1 s without a fragment from q"]
+    assert {order.process for order in those(effects, ReportOutcome)} == {"p", "q", "r"}
+    host.at(1_000_001)
+    assert host.begun()[1].retries == str(S1)
 
 
 def test_E6_late_markers_and_fragments_of_an_aborted_snapshot_are_ignored() -> None:
     play = p()
-    play.hears(marker("qp", S1))
+    play.handle(marker("qp", S1))
     play >> SnapshotAborted(S1) << [DropRecording(S1, "aborted")]
     play.ignores(marker("rp", S1))
     play.ignores(request(S1))
-    desk = Desk(BOTH_WAYS, Policy(timeout_us=1, attempts_max=1))
-    desk.hears(SnapshotWanted())
-    desk.at(1)
-    desk.fragments(S1, "p", "q", "r")
-    assert [type(entry) for entry in desk.log] == [Begin, Abort]
+    host = CoordinatorHost(BOTH_WAYS, Policy(timeout_us=1, attempts_max=1))
+    host.handle(SnapshotWanted())
+    host.at(1)
+    host.fragments(S1, "p", "q", "r")
+    assert [type(entry) for entry in host.log] == [Begin, Abort]
 
 
 @pytest.mark.parametrize("protocol", ["chandy-lamport", "lai-yang"])
-def test_E7_a_coordinator_that_crashes_finishes_or_aborts_what_was_under_way(protocol: str) -> None:
+def test_E7_a_restarted_coordinator_finishes_or_aborts_open_snapshots(protocol: str) -> None:
     cluster = Cluster(view("p>q", "q>p", "q>r", "r>p"), protocol, seed=7)
     for _ in range(200):
         cluster.step()
@@ -261,21 +261,21 @@ def test_E7_a_coordinator_that_crashes_finishes_or_aborts_what_was_under_way(pro
         assert begun == {entry.snapshot for entry in moment.log if isinstance(entry, Commit | Abort)}
 
 
-def test_E7_processes_free_their_buffers_by_themselves_if_the_coordinator_never_returns() -> None:
+def test_E7_processes_free_their_buffers_without_a_coordinator() -> None:
     play = p()
-    play.hears(request(S1))
-    play.hears(received("qp", frame(1, "kept for S1")))
+    play.handle(request(S1))
+    play.handle(received("qp", frame(1, "kept for S1")))
     # The host has waited for long enough, and says so; the application went on meanwhile.
     play >> SnapshotAborted(S1) << [DropRecording(S1, "aborted")]
     assert not play.machine.open
 
 
 def test_E10_storms_are_prevented() -> None:
-    desk = Desk(BOTH_WAYS, Policy(interval_us=10, pause_us_min=1000, overlapping_max=2, timeout_us=10**9))
+    host = CoordinatorHost(BOTH_WAYS, Policy(interval_us=10, pause_us_min=1000, overlapping_max=2, timeout_us=10**9))
     for now in range(0, 10_000, 10):
-        desk.at(now)
-    assert len(desk.begun()) == 2
-    first, second = desk.begun()
+        host.at(now)
+    assert len(host.begun()) == 2
+    first, second = host.begun()
     assert second.at_us - first.at_us >= 1000
 
 
@@ -283,21 +283,21 @@ def test_E10_the_interval_is_advised_from_the_cost_and_the_failure_rate() -> Non
     assert advise_interval_s(2.0, 3600.0) == 120.0
 
 
-def test_R1_a_new_epoch_fences_off_everything_older_and_aborts_what_is_open() -> None:
-    desk = Desk(BOTH_WAYS, Policy(attempts_max=1))
-    desk.hears(SnapshotWanted(), ProcessWithoutState("q"), SnapshotChosen(None, None))
+def test_R1_a_new_epoch_fences_off_older_ones_and_aborts_open_snapshots() -> None:
+    host = CoordinatorHost(BOTH_WAYS, Policy(attempts_max=1))
+    host.handle(SnapshotWanted(), ProcessWithoutState("q"), SnapshotChosen(None, None))
     goal = msgspec.structs.replace(BOTH_WAYS, number=2)
-    assert those(desk.orders, TellRestore) == [TellRestore(process, 2, goal, None) for process in "pqr"]
-    desk.fragments(S1, "p", "q", "r")
-    assert [type(entry) for entry in desk.log] == [Begin, EpochStart]
+    assert those(host.orders, RestoreState) == [RestoreState(process, 2, goal, None) for process in "pqr"]
+    host.fragments(S1, "p", "q", "r")
+    assert [type(entry) for entry in host.log] == [Begin, EpochStart]
     restored = Playbook(ChandyLamport("p", goal, 2))
     restored.ignores(marker("qp", S1, view=2))
 
 
-def test_R1_a_process_that_makes_the_system_roll_back_again_and_again_is_stopped_with_a_report() -> None:
-    desk = Desk(BOTH_WAYS, Policy(rollbacks_max=2))
+def test_R1_a_process_that_causes_rollback_after_rollback_is_stopped() -> None:
+    host = CoordinatorHost(BOTH_WAYS, Policy(rollbacks_max=2))
     for _ in range(3):
-        desk.hears(ProcessWithoutState("q"), SnapshotChosen(None, None))
-    assert len([entry for entry in desk.log if isinstance(entry, EpochStart)]) == 2
-    (halt,) = those(desk.orders, Halt)
+        host.handle(ProcessWithoutState("q"), SnapshotChosen(None, None))
+    assert len([entry for entry in host.log if isinstance(entry, EpochStart)]) == 2
+    (halt,) = those(host.orders, Halt)
     assert "process q has crashed again" in halt.report

@@ -100,9 +100,7 @@ def test_S3_numbers_text_bytes_and_times_keep_their_types(spark: SparkSession) -
     assert VariantVal(*variant).toPython() == expected
 
 
-def test_S3_messages_are_columns_and_opaque_states_are_bytes_marked_as_such(
-    spark: SparkSession, store_url: str
-) -> None:
+def test_S3_messages_are_columns_and_opaque_states_are_marked_bytes(spark: SparkSession, store_url: str) -> None:
     tables = read_tables(spark, store_url)
     (kinds,) = tables.channel_messages.selectExpr("count(*)", "count(payload:amount::bigint)").collect()
     assert kinds[0] == kinds[1] > 0

@@ -35,7 +35,7 @@ def append(store: Store, entry: Entry) -> None:
     store.append(entry, store.state().next_position)
 
 
-def test_E8_partial_snapshots_are_collected_and_open_complete_pinned_and_newest_ones_are_not(store: Store) -> None:
+def test_E8_only_partial_snapshots_are_collected(store: Store) -> None:
     names = [commit(store, sample(counter, balance=counter)) for counter in (1, 2, 3)]
     append(store, Pin(names[0], True, 0))
     aborted, opened = begin(store, 4, parent=names[1]), begin(store, 5, parent=names[1])
@@ -60,13 +60,13 @@ def test_E8_retention_counts_globally_complete_snapshots(
     planned = retention.plan(state, last, hourly, daily, 0)
     assert {*planned.kept, *planned.removed} == {*state.committed}
     assert {*list(state.committed)[len(state.committed) - last :]} <= {*planned.kept}
-    after = state.foresee(Remove(name, "retention", 0) for name in planned.removed)
+    after = state.preview(Remove(name, "retention", 0) for name in planned.removed)
     assert after.newest_complete == state.newest_complete
     assert state.pinned & {*state.committed} <= {*after.committed}
 
 
 @pytest.mark.parametrize("level", list(Level))
-def test_S4_verification_goes_as_far_as_asked_and_says_how_far_that_is(store: Store, level: Level) -> None:
+def test_S4_verification_goes_to_the_requested_level_and_reports_it(store: Store, level: Level) -> None:
     name = commit_bank(store, taken())
     verified = TrialLevels(store, StoreLevels(store), bank).verify(name, level)
     assert verified.holds
@@ -82,9 +82,7 @@ def test_P1_signatures_can_be_checked_without_strobe(store: Store, keys: Path) -
     assert stranger_signatures.unsigned(signed, manifests[signed], keys) == ["b"]
 
 
-def test_P1_with_the_keys_the_verdict_says_who_signed_and_without_them_that_the_signer_is_unknown(
-    store: Store, keys: Path
-) -> None:
+def test_P1_a_verdict_names_the_signer_only_with_the_keys(store: Store, keys: Path) -> None:
     name = commit_signed(store, sample(1), keys)
     assert "self-consistent, signer unknown" in StoreLevels(store).verify(name, Level.CAUSAL).checks[-1].detail
     levels = StoreLevels(store, Signers(read_public_keys(keys)))

@@ -129,7 +129,7 @@ TestKeyedStateMachine = KeyedStateMachine.TestCase
 TestKeyedStateMachine.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
 
 
-def test_E4_a_value_changed_in_place_shows_up_neither_in_the_map_nor_in_a_snapshot() -> None:
+def test_E4_changing_a_value_in_place_changes_no_map_and_no_snapshot() -> None:
     for state in (KeyedState(Account), KeyedState()):
         account = Account(5)
         state["ada"] = account
@@ -175,7 +175,7 @@ def test_E4_several_are_frozen_at_once_and_each_is_right() -> None:
     assert [loaded(written(one), value_type=int) for one in reversed(frozen)] == expected[::-1]
 
 
-def test_one_that_is_dropped_or_closed_or_written_costs_nothing_any_more() -> None:
+def test_a_dropped_closed_or_written_freeze_costs_nothing() -> None:
     state: KeyedState[int] = KeyedState(int)
     dropped, closed, done = state.freeze(), state.freeze(), state.freeze()
     state["a"] = 1
@@ -216,7 +216,7 @@ def test_E5_deltas_on_deltas_restore_exactly() -> None:
     assert max(map(len, segments[1:])) < len(segments[0]) / 20
 
 
-def test_E5_after_one_percent_has_changed_the_second_snapshot_has_at_most_three_percent_of_the_bytes() -> None:
+def test_E5_a_delta_of_one_percent_takes_at_most_three_percent() -> None:
     state: KeyedState[bytes] = KeyedState(bytes)
     state.update({f"account-{number:08d}": bytes(200) for number in range(50_000)})
     first = state.freeze()
@@ -263,7 +263,7 @@ def test_numbers_of_another_state_are_not_taken_for_its_own() -> None:
     assert other.freeze().can_delta(before)
 
 
-def test_E5_change_sets_are_bounded_also_where_nothing_ever_commits() -> None:
+def test_E5_change_sets_are_bounded_even_if_nothing_commits() -> None:
     state: KeyedState[int] = KeyedState(int)
     first = state.freeze().number
     same_shard = [number for number in range(2_000_000) if shard_of(number) == 0]

@@ -31,7 +31,7 @@ def part(content: Any) -> bytes:
     return b"".join(pack_part(content))
 
 
-def test_slices_are_small_also_where_nothing_has_changed() -> None:
+def test_slices_are_small_if_nothing_has_changed() -> None:
     state: KeyedState[bytes] = KeyedState(bytes)
     state.update({str(number): bytes(1000) for number in range(10_000)})
     first = state.freeze()
@@ -40,7 +40,7 @@ def test_slices_are_small_also_where_nothing_has_changed() -> None:
     assert len(list(state.freeze().slices(first.number))) > 4
 
 
-def test_E4_slices_look_at_few_keys_also_where_most_of_them_are_stale() -> None:
+def test_E4_slices_look_at_few_keys_even_if_most_are_stale() -> None:
     state: KeyedState[int] = KeyedState(int)
     state.freeze().close()
     state.update(dict.fromkeys(map(str, range(40_000)), 1))
@@ -52,7 +52,7 @@ def test_E4_slices_look_at_few_keys_also_where_most_of_them_are_stale() -> None:
 
 
 @pytest.mark.parametrize("value_bytes", [10, 1000, 100_000])
-def test_E4_slices_are_small_also_where_shards_are_large(monkeypatch: pytest.MonkeyPatch, value_bytes: int) -> None:
+def test_E4_slices_are_small_even_if_shards_are_large(monkeypatch: pytest.MonkeyPatch, value_bytes: int) -> None:
     monkeypatch.setattr(entries, "_MASK", 0)  # everything is in one
     state = KeyedState(bytes)
     count = 8_000_000 // (value_bytes + 10)
@@ -68,7 +68,7 @@ def test_E4_slices_are_small_also_where_shards_are_large(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.95, 1.0, 1.3, 1.9, 2.4])
-def test_E4_slices_are_alike_whatever_a_shard_holds(monkeypatch: pytest.MonkeyPatch, share: float) -> None:
+def test_E4_slices_are_equal_for_any_content_of_a_shard(monkeypatch: pytest.MonkeyPatch, share: float) -> None:
     monkeypatch.setattr(entries, "_MASK", 15)
     state: KeyedState[bytes] = KeyedState(bytes)
     for number in range(int(16 * share * SLICE_BYTES / 1000)):
@@ -99,7 +99,7 @@ def test_iteration_is_in_the_order_of_the_keys() -> None:
     assert list(state) == [b"x", 1, 3, "a", "b", "é"]
 
 
-def test_equal_states_encode_alike_whatever_happened_to_them() -> None:
+def test_equal_states_with_any_history_encode_alike() -> None:
     one, other = KeyedState(), KeyedState()
     one.update({f"key {number}": [number] for number in range(5000)})
     other.update({f"key {number}": [number] for number in reversed(range(5001))})
@@ -157,7 +157,7 @@ def test_a_value_reads_the_same_before_and_after_a_restore(value_type: Any, valu
         ("k", msgspec.Raw(b"\xc1"), "'k': a Raw cannot be kept"),
     ],
 )
-def test_what_no_snapshot_could_hold_is_refused_when_it_is_set(key: Any, value: Any, problem: str) -> None:
+def test_a_value_that_no_snapshot_can_hold_is_refused_when_set(key: Any, value: Any, problem: str) -> None:
     state = KeyedState()
     with pytest.raises(UsageError, match=problem):
         state[key] = value
@@ -205,19 +205,19 @@ def test_key_hashes_that_end_alike_do_not_share_a_shard() -> None:
 
 
 @given(st.binary(max_size=60))
-def test_what_is_no_segment_is_refused(garbage: bytes) -> None:
+def test_bytes_that_are_no_segment_are_refused(garbage: bytes) -> None:
     for segment in (garbage, pack_header("base") + garbage):
         if garbage:
             with pytest.raises((ValueError, UsageError)):
                 loaded(segment)
 
 
-def test_damaged_segments_say_what_is_wrong() -> None:
+def test_damaged_segments_are_errors_with_a_reason() -> None:
     base = pack_header("base") + part({"a": 1})
     for segment, problem in (
         (b"", "does not begin"),
-        (base[:3], "within a length"),
-        (base[:-1], "no length of what follows"),
+        (base[:3], "in the middle of a length"),
+        (base[:-1], "a length is missing"),
         (pack_header("delta"), "was expected"),
         (base + part({1.5: 1}), "a key is of the type float"),
         (base + part([None]), "a key is of the type NoneType"),
@@ -231,7 +231,7 @@ def test_damaged_segments_say_what_is_wrong() -> None:
     assert loaded(base, pack_header("delta") + part(["a", "never there"])) == {}
 
 
-def test_E9_values_of_another_version_are_refused_when_they_are_read_back_and_not_when_they_are_used() -> None:
+def test_E9_values_of_another_version_are_refused_on_reading() -> None:
     state: KeyedState[Fixed] = KeyedState(Fixed)
     state["ada"] = Fixed(5)
     with pytest.raises(UsageError, match=r"the value of key 'ada' is no .*Account.*balance.*another version"):

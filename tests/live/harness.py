@@ -9,10 +9,12 @@ import time
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import combinations
 from pathlib import Path
+from subprocess import DEVNULL
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import msgspec
-from tests.live import fused
+from tests.live import forking, fused
 from tests.live import ledger as clerks
 from tests.live.proxy import Proxy
 from tests.storage.files.test_guard import everything
@@ -119,7 +121,7 @@ class Live:
             status = self.client.status()
         except TransportError:
             return None
-        self.supervisor.saw(status)
+        self.supervisor.note_status(status)
         for process in status.processes:
             if process.state == "missing":
                 self.supervisor.needed(process.name)
@@ -187,6 +189,10 @@ class Live:
         if status is None or status.pid != first.pid:
             return False
         (stop or (lambda: self.kill(COORDINATOR, signal.SIGSTOP)))()
+        led = Store.open(self.store).state().term
+        if not led.coordinator.endswith(f" pid {first.pid}"):
+            self.kill(COORDINATOR, signal.SIGCONT)  # it was starting, and did not lead yet
+            return False
         self.takeovers += 1
         elsewhere = {"--listen": "127.0.0.1:0", "--api": "127.0.0.1:0"}
         log = ChildLog(self.supervisor.logs / "second.log", lambda: None)
@@ -194,7 +200,7 @@ class Live:
         second = Child("second", first.program, _with_options(first.arguments, elsewhere), log)
         second.start(self.supervisor._lifeline)
         try:
-            wait_until("another one to lead", lambda: Store.open(self.store).state().term.term > status.term)
+            wait_until("another one to lead", lambda: Store.open(self.store).state().term.term > led.term)
             meanwhile()
         finally:
             second.process.kill()
@@ -357,16 +363,19 @@ def running(
     through_proxy=False,
     program=PROGRAM,
     store=None,
+    popen=forking.Forked,
 ):
     """Run `system` in `directory`, or on the store with that URL; at the end nothing of it is left.
 
-    `settings` are those of system.toml, as table.key. What was killed is started again sooner than usual.
+    `settings` are those of system.toml, as table.key. What was killed is started again sooner than usual. `popen`
+    starts programs.
     """
     chosen = [word for key, value in (settings or {}).items() for word in ("--set", f"{key}={value}")]
     addresses = ["--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"]
     with ExitStack() as stack:
         stack.enter_context(patch.dict(os.environ, environment or {}))
         stack.enter_context(patch.object(children, "RESTART_S_MAX", RESTART_S_MAX))
+        stack.enter_context(patch.object(children, "subprocess", SimpleNamespace(Popen=popen, DEVNULL=DEVNULL)))
         proxy = stack.enter_context(Proxy()) if through_proxy else None
         # Behind a proxy, nodes are started when the proxy knows where the coordinator is.
         at_once = [] if proxy else processes
@@ -464,7 +473,7 @@ def assert_nothing_left(store):
 
 def working_on(store):
     """Return the programs that were started for a store and still run."""
-    found = {}
+    found = {pid: " ".join(words) for pid, words in forking.programs().items() if str(store) in words}
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it may have ended meanwhile, or be somebody else's
             words = (entry / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")

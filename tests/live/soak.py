@@ -17,6 +17,7 @@ import resource
 import shutil
 import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -443,6 +444,7 @@ def soak(directory, name, seed, seconds, faults=0, each=1, say=lambda line: None
         },
         through_proxy=True,
         program=(sys.executable, "-m", fused.__name__),
+        popen=subprocess.Popen,
     ) as live:
         live.wait_running()
         one = Soak(live, getattr(ledger, name), seed, output, say)

@@ -21,7 +21,7 @@ def check(system, snapshot):
 
 
 @pytest.mark.parametrize("name", ["wordcount", "wordcount_unaligned", "wordcount_timed"])
-def test_R1_a_dataflow_goes_back_after_a_kill_and_counts_every_word_once(tmp_path, name):
+def test_R1_a_dataflow_rolled_back_after_a_kill_counts_every_word_once(tmp_path, name):
     """R1, V3, V4, V5: whichever barriers there are. Aligned ones leave nothing in flight, and others do."""
     with open_system(f"{EXAMPLE}:{name}") as source:
         system = source.load()
@@ -42,7 +42,7 @@ def test_R1_a_dataflow_goes_back_after_a_kill_and_counts_every_word_once(tmp_pat
 
 
 @pytest.mark.parametrize("name", ["diamond_aligned", "diamond_unaligned", "diamond_timed"])
-def test_E2_an_operator_leaves_a_dataflow_and_joins_again_while_barriers_run(tmp_path, name):
+def test_E2_an_operator_leaves_and_rejoins_a_dataflow_under_barriers(tmp_path, name):
     """E2, V3, V4, V5: each snapshot is of one view, and has every message once; inputs held back are let go."""
     settings = {"node.window_bytes": 4000, "node.alignment_s": 0.01}
     with running(tmp_path, f"{LEDGER}:{name}", ledger.DIAMOND, "--interval", "0.02", settings=settings) as live:
@@ -66,7 +66,7 @@ def test_E2_an_operator_leaves_a_dataflow_and_joins_again_while_barriers_run(tmp
 
 
 @pytest.mark.parametrize("name", ["with_sinks_aligned", "with_sinks_overtaking", "with_sinks_timed"])
-def test_R2_what_a_dataflow_emits_is_released_once_whoever_is_killed(tmp_path, name):
+def test_R2_the_output_of_a_dataflow_is_released_once_despite_kills(tmp_path, name):
     """R2, R1, V3, V4, V5: by an operator and by the last of a diamond, byte for byte what its snapshots cover."""
     output = tmp_path / "output"
     output.mkdir()

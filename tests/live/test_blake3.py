@@ -24,7 +24,7 @@ to = "a"
 """
 
 
-def test_P1_blake3_chains_are_committed_proved_and_gone_on_with_after_a_kill(tmp_path):
+def test_P1_blake3_chains_are_proved_and_continue_after_a_kill(tmp_path):
     """P1, R1: the chains of both ends fit in every snapshot, also of the epoch that goes on from a restored one."""
     shutil.copy(LEDGER, tmp_path)
     (tmp_path / "system.toml").write_text(SYSTEM)

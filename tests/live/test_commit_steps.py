@@ -72,7 +72,7 @@ class Burning:
         self.live.wait_committed(1)
 
 
-def test_S1_E7_the_coordinator_is_killed_between_each_two_steps_of_a_commit(burning):
+def test_S1_E7_the_coordinator_is_killed_at_each_step_of_a_commit(burning):
     """S1, E7: the entry is there or it is not; the next coordinator finishes or aborts, and nobody rolls back."""
     for step in ENTRY_STEPS:
         burning.light(COORDINATOR, step, "Commit")
@@ -85,7 +85,7 @@ def state_of(pid):
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def test_S1_E6_E7_coordinator_and_node_are_stopped_between_each_two_steps_and_go_on_later(burning):
+def test_S1_E6_E7_coordinator_and_node_are_paused_at_each_step(burning):
     """S1: what a stopped one does when it goes on is done on top of what the others have done, or is refused."""
     for step in ENTRY_STEPS:
         burning.stop(COORDINATOR, step, "Commit")
@@ -93,7 +93,7 @@ def test_S1_E6_E7_coordinator_and_node_are_stopped_between_each_two_steps_and_go
         burning.stop("a", step)
 
 
-def test_S1_R1_the_coordinator_is_killed_between_each_two_steps_of_a_rollback(burning):
+def test_S1_R1_the_coordinator_is_killed_at_each_step_of_a_rollback(burning):
     """S1, R1: the epoch has begun or it has not; either way everybody ends up in one, with nothing lost."""
     burning.live.wait_committed(1)
     for step in ENTRY_STEPS:
@@ -102,7 +102,7 @@ def test_S1_R1_the_coordinator_is_killed_between_each_two_steps_of_a_rollback(bu
     assert burning.live.wait_running().epoch > 1
 
 
-def test_S1_E2_the_coordinator_is_killed_between_each_two_steps_of_a_leave_and_of_a_join(tmp_path):
+def test_S1_E2_the_coordinator_is_killed_at_each_step_of_leave_and_join(tmp_path):
     """S1, E2: the view has changed or it has not, and everybody ends up in the same one, with nothing lost."""
     four = (*ledger.NAMES, "d")
     with running_with_fuse(tmp_path, "mixed", four, "--interval", "0.1") as (live, fuse, output):
@@ -135,14 +135,14 @@ def ask_to_leave(live, name):
         live.client.leave(name)
 
 
-def test_E6_R2_a_node_is_killed_between_each_two_steps_of_writing_its_part_and_its_output(burning):
+def test_E6_R2_a_node_is_killed_at_each_step_of_writing_state_and_output(burning):
     """E6, S2: its snapshot is aborted or complete, never half. R2: each record is released once, in its place."""
     for step in (*BLOB_STEPS, *SINK_STEPS):
         burning.light("a", step)
         burning.live.wait_running()
 
 
-def test_E6_E5_a_node_is_killed_between_each_two_steps_of_writing_a_keyed_state(tmp_path):
+def test_E6_E5_a_node_is_killed_at_each_step_of_writing_a_keyed_state(tmp_path):
     """E6, E5: its slices are a whole blob or none; what comes after is a delta on what was complete."""
     with running_with_fuse(tmp_path, "keyed", ledger.NAMES, "--interval", "0.02") as (live, fuse, _):
         live.wait_running()

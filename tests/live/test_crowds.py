@@ -1,5 +1,6 @@
 """Half-open connections at every port of a live system: its descriptors last, and snapshots go on (E14)."""
 
+import subprocess
 from contextlib import ExitStack
 
 import pytest
@@ -18,7 +19,9 @@ CONNECTIONS = 1000
 @pytest.fixture(scope="module")
 def live(tmp_path_factory):
     directory = tmp_path_factory.mktemp("crowds")
-    with running(directory, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.1", program=LIMITED) as live:
+    with running(
+        directory, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.1", program=LIMITED, popen=subprocess.Popen
+    ) as live:
         live.wait_running()
         live.wait_committed(1)
         yield live

@@ -30,7 +30,7 @@ EVERYBODY = (*ledger.NAMES, COORDINATOR)
 
 
 @pytest.mark.parametrize(("name", "seed"), [("with_sinks", 1), ("keyed", 2), ("ledger_unordered", 3)])
-def test_R1_whoever_is_killed_or_stopped_at_whatever_moment_nothing_is_lost_or_done_twice(tmp_path, name, seed):
+def test_R1_random_kills_and_stops_lose_and_repeat_nothing(tmp_path, name, seed):
     """R1, R2, E6, E7: every complete snapshot has each message once, and what was released is what states say."""
     output = tmp_path / "output"
     output.mkdir()
@@ -80,7 +80,7 @@ def pause(live, seconds):
         time.sleep(0.01)
 
 
-def test_R1_before_the_first_snapshot_everybody_goes_back_to_the_beginning(tmp_path):
+def test_R1_before_the_first_snapshot_a_rollback_goes_to_the_beginning(tmp_path):
     """R1: also those whose program was not killed begin anew, as if nothing had happened."""
     with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0") as live:
         live.wait_running()
@@ -109,7 +109,7 @@ def test_R1_several_are_killed_at_once(tmp_path):
 # Members
 
 
-def test_E2_a_process_leaves_and_joins_under_load_and_is_there_again_after_a_rollback(tmp_path):
+def test_E2_a_process_leaves_and_joins_under_load_and_survives_a_rollback(tmp_path):
     """E2, R1: snapshots before, between and after each have one view and every message once."""
     system, four = ledger.ledger_and_d, (*ledger.NAMES, "d")
     with running(tmp_path, f"{LEDGER}:ledger_and_d", four, "--interval", "0.1") as live:
@@ -166,7 +166,7 @@ def test_E2_a_crash_during_a_join_or_a_leave_leaves_one_view_or_the_other(tmp_pa
     check_everything(ledger.ledger_and_d, tmp_path / "store")
 
 
-def test_E2_E7_who_has_left_is_not_waited_for_by_the_next_coordinator_and_can_join_again(tmp_path):
+def test_E2_E7_the_next_coordinator_does_not_wait_for_a_leaver(tmp_path):
     """E2, E7: that it was let go is not in the log; that all of its messages were received is enough."""
     four = (*ledger.NAMES, "d")
     options = ("--interval", "0.1", "--silence", "0.5", "--set", "node.heartbeat_s=0.1")
@@ -187,7 +187,7 @@ def test_E2_E7_who_has_left_is_not_waited_for_by_the_next_coordinator_and_can_jo
     check_everything(ledger.ledger_and_d, tmp_path / "store")
 
 
-def test_C7_E7_links_stay_while_the_coordinator_is_killed_and_started_again(tmp_path):
+def test_C7_E7_links_stay_open_while_the_coordinator_restarts(tmp_path):
     with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.1") as live:
         live.wait_running()
         live.kill(COORDINATOR)
@@ -198,7 +198,7 @@ def test_C7_E7_links_stay_while_the_coordinator_is_killed_and_started_again(tmp_
         assert len(status.channels) == len(ledger.ledger.channels)
 
 
-def test_E2_R4_the_trace_of_a_run_in_which_a_process_left_and_joined_again_verifies_and_replays(tmp_path):
+def test_E2_R4_a_trace_with_a_leave_and_a_join_verifies_and_replays(tmp_path):
     four = (*ledger.NAMES, "d")
     options = ("--interval", "0.1", "--silence", "1", "--set", "node.heartbeat_s=0.1", "--trace", "full")
     system, epoch = f"{LEDGER}:ledger_and_d", tmp_path / "store" / "run" / "trace" / "epoch-000001"
@@ -253,7 +253,7 @@ def asked_to_leave(live, name):
 # Restoring
 
 
-def test_R1_a_process_that_crashes_after_every_restore_stops_everything_with_a_report(tmp_path):
+def test_R1_a_process_that_crashes_after_each_restore_stops_the_system(tmp_path):
     """R1: not looped on; `strobe up` names the process, and ends with 1."""
     done = subprocess.run(
         [
@@ -276,12 +276,12 @@ def test_R1_a_process_that_crashes_after_every_restore_stops_everything_with_a_r
     )
     said = " ".join((done.stdout + done.stderr).split())
     assert done.returncode == 1, said
-    assert "process b has crashed again, after it made everybody roll back 2 times" in said
+    assert "process b has crashed again, after it caused 2 rollbacks" in said
     assert "there is poison in the state" in said
     verify_all(tmp_path / "store")
 
 
-def test_E9_a_damaged_newest_snapshot_is_passed_over_after_a_crash_and_refused_when_asked_for(tmp_path):
+def test_E9_a_damaged_newest_snapshot_is_skipped_or_refused_by_name(tmp_path):
     """E9, S2: the one before is taken, and both are said."""
     with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0") as live:
         live.wait_running()
@@ -293,11 +293,11 @@ def test_E9_a_damaged_newest_snapshot_is_passed_over_after_a_crash_and_refused_w
         live.kill("c")
         status = live.wait_rolled_back(1)
         assert status.rollbacks[-1].restored == taken[-2]
-        assert f'passed over reason="snapshot {taken[-1]} is corrupt' in live.log(COORDINATOR)
+        assert f'snapshot skipped reason="snapshot {taken[-1]} is corrupt' in live.log(COORDINATOR)
         ledger.assert_exactly_once(ledger.ledger, live.last_snapshot())
 
 
-def test_E9_R2_below_released_output_a_system_whose_newest_snapshot_is_damaged_goes_on_as_a_fork_only(tmp_path):
+def test_E9_R2_below_released_output_only_a_fork_can_continue(tmp_path):
     """`strobe up` says why it cannot go on and how it could; what was released stays as it is."""
     output = tmp_path / "output"
     output.mkdir()
@@ -344,7 +344,7 @@ def test_E9_R2_below_released_output_a_system_whose_newest_snapshot_is_damaged_g
     assert up("--for", "1")[0] == 0  # and it goes on from there
 
 
-def test_E9_what_is_unknown_or_incomplete_or_of_another_topology_is_not_restored(tmp_path):
+def test_E9_unknown_incomplete_and_mismatched_snapshots_are_not_restored(tmp_path):
     """E9, R3: each is refused with its reason, and the system goes on as it was."""
     with running(
         tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0", "--timeout", "0.3", through_proxy=True
@@ -389,9 +389,7 @@ def flooded_store(tmp_path_factory):
         ("stubborn", "restore() of process 'b' fails: KeyError: 'pages'"),
     ],
 )
-def test_E9_a_program_that_cannot_go_on_from_a_snapshot_stops_all_at_once_and_says_why_once(
-    tmp_path, flooded_store, system, reason
-):
+def test_E9_a_program_that_refuses_a_snapshot_stops_the_system_with_why(tmp_path, flooded_store, system, reason):
     """E9, R3: the process says what it cannot make sense of; nobody goes back again and again for it."""
     shutil.copytree(flooded_store, tmp_path / "store")
     epoch = Store.open(tmp_path / "store").state().epoch
@@ -406,7 +404,7 @@ def test_E9_a_program_that_cannot_go_on_from_a_snapshot_stops_all_at_once_and_sa
     said = " ".join((done.stdout + done.stderr).split())
     assert done.returncode == 1, said
     assert said.count(reason) == 1, said
-    assert "cannot be restored, and all is stopped" in said
+    assert "cannot be restored, and everything is stopped" in said
     assert "restore a snapshot of the same program, or run the program that took this one" in said
     assert Store.open(tmp_path / "store").state().epoch == epoch + 1
     verify_all(tmp_path / "store")
@@ -415,7 +413,7 @@ def test_E9_a_program_that_cannot_go_on_from_a_snapshot_stops_all_at_once_and_sa
 # Leaks
 
 
-def test_hundreds_of_snapshots_and_dozens_of_resets_leave_nothing_behind(tmp_path):
+def test_hundreds_of_snapshots_and_dozens_of_resets_leak_nothing(tmp_path):
     """No memory, no descriptors, no threads, no files. What nodes keep is counted in runtime/sockets/test_leaks.py."""
     output = tmp_path / "output"
     output.mkdir()
@@ -437,7 +435,7 @@ def test_hundreds_of_snapshots_and_dozens_of_resets_leave_nothing_behind(tmp_pat
     check_everything(ledger.mixed, tmp_path / "store")
 
 
-def test_R1_dozens_of_rollbacks_leave_nothing_behind_in_those_who_live_through_them(tmp_path):
+def test_R1_dozens_of_rollbacks_leak_nothing(tmp_path):
     """Each begins a new timeline; nothing of the old one stays."""
     with running(tmp_path, f"{LEDGER}:keyed", ledger.NAMES, "--interval", "0.05") as live:
         live.wait_running()
@@ -467,7 +465,7 @@ def many(live, count):
     return committed
 
 
-def test_nothing_of_an_aborted_snapshot_or_of_a_killed_writer_is_left_when_it_is_collected(tmp_path):
+def test_collection_removes_aborted_snapshots_and_files_of_killed_writers(tmp_path):
     """E8, S2: blobs, unfinished files and spilled channels of those who were killed while they wrote."""
     with running(tmp_path, f"{LEDGER}:hoarders", ("a", "b"), "--interval", "0.01", settings=MANY_ROLLBACKS) as live:
         live.wait_running()

@@ -20,7 +20,7 @@ def leave(live, name):
     wait_until("its program to end", lambda: (name, 0) in live.gone, between=live.tick)
 
 
-def test_E2_a_link_that_is_cut_off_while_its_target_leaves_loses_nothing_and_snapshots_go_on(tmp_path):
+def test_E2_a_link_cut_while_its_target_leaves_loses_nothing(tmp_path):
     """E2: the process is out when it has received what was sent to it, and not before."""
     with running(
         tmp_path, f"{LEDGER}:ledger_and_d", (*ledger.NAMES, "d"), "--interval", "0.2", through_proxy=True
@@ -39,7 +39,7 @@ def test_E2_a_link_that_is_cut_off_while_its_target_leaves_loses_nothing_and_sna
     check_everything(ledger.ledger_and_d, tmp_path / "store")
 
 
-def test_E2_R1_who_has_left_is_in_again_where_a_snapshot_that_has_it_is_restored_by_a_new_coordinator(tmp_path):
+def test_E2_R1_a_restore_by_a_new_coordinator_brings_a_leaver_back(tmp_path):
     """R1: that it was let go is not in the log; it is in what was asked for, and stays."""
     system, names = f"{LEDGER}:ledger_and_d", (*ledger.NAMES, "d")
     with running(tmp_path, system, names, "--interval", "0") as live:
@@ -73,7 +73,7 @@ def test_E2_R1_who_has_left_is_in_again_where_a_snapshot_that_has_it_is_restored
 
 
 @pytest.mark.parametrize(("name", "who"), [("ledger_and_d", "d"), ("with_sinks", "c")])
-def test_E2_what_is_started_after_a_leave_runs_without_who_has_left(tmp_path, name, who):
+def test_E2_a_system_started_after_a_leave_runs_without_the_departed(tmp_path, name, who):
     """E2, R2: with output and without, also where somebody starts its node by hand: others are not bothered by that."""
     (tmp_path / "output").mkdir()
     how = {
@@ -93,7 +93,7 @@ def test_E2_what_is_started_after_a_leave_runs_without_who_has_left(tmp_path, na
         live.supervisor.add_node(who, live.supervisor.listen)
         if name == "with_sinks":
             wait_until("its node to be refused", lambda: (who, 1) in live.gone, between=live.tick)
-            assert "output of it was released already" in live.log(who)
+            assert "has released output already" in live.log(who)
         else:
             live.wait("it to have joined", lambda s: s.settled and not s.left)
         live.wait_committed(2)
@@ -116,7 +116,7 @@ def check_leaver(system, snapshot, name, output):
 
 
 @pytest.mark.parametrize("name", ["with_sinks", "with_sinks_unordered"])
-def test_R2_what_a_process_emitted_before_it_left_is_released_to_its_last_byte(tmp_path, name):
+def test_R2_all_output_of_a_process_that_left_is_released(tmp_path, name):
     """R2, E2: it is let go when a snapshot that it is no part of covers all of its output."""
     output = tmp_path / "output"
     output.mkdir()
@@ -131,7 +131,7 @@ def test_R2_what_a_process_emitted_before_it_left_is_released_to_its_last_byte(t
     check_everything(system, tmp_path / "store")
 
 
-def test_R2_a_leaver_that_is_killed_at_any_step_loses_no_output_and_releases_none_twice(tmp_path):
+def test_R2_a_leaver_killed_at_any_step_releases_its_output_once(tmp_path):
     """R2: before its output is durable, everybody goes back and it leaves again; after that it lets out the rest."""
     with running_with_fuse(tmp_path, "leavers", ledger.LEAVERS, "--interval", "0") as (live, fuse, output):
         live.wait_progress(20)

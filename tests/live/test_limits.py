@@ -16,7 +16,7 @@ PAIR = ("a", "b")
 
 
 @pytest.mark.parametrize("bound", [1 * MIB, 4 * MIB])
-def test_E3_past_its_bounds_recording_spills_and_then_aborts_the_snapshot_while_all_goes_on(tmp_path, bound):
+def test_E3_recording_beyond_its_limits_spills_then_aborts_the_snapshot(tmp_path, bound):
     """E3: the marker that would end the recording is held back, and the channel is flooded meanwhile."""
     settings = {"node.recording_bytes_max": bound, "node.spill_bytes_max": 2 * bound, "coordinator.timeout_s": 60}
     with running(
@@ -36,7 +36,7 @@ def test_E3_past_its_bounds_recording_spills_and_then_aborts_the_snapshot_while_
 
 
 @pytest.mark.parametrize("bound", [1 * MIB, 4 * MIB])
-def test_E3_the_application_goes_on_while_spilled_bytes_are_held(tmp_path, bound):
+def test_E3_the_application_continues_while_spilled_bytes_are_held(tmp_path, bound):
     """E3: the marker that would end the recording is held back, so all that is spilled is held until it comes."""
     settings = {"node.recording_bytes_max": bound, "coordinator.timeout_s": 60}
     with running(tmp_path, f"{LEDGER}:flooded", PAIR, "--interval", "0", settings=settings, through_proxy=True) as live:
@@ -67,7 +67,7 @@ def test_E3_the_application_goes_on_while_spilled_bytes_are_held(tmp_path, bound
 
 
 @pytest.mark.parametrize("bound", [1 * MIB, 4 * MIB])
-def test_E3_the_application_goes_on_while_a_snapshot_that_took_too_much_is_being_aborted(tmp_path, bound):
+def test_E3_the_application_runs_on_while_a_large_snapshot_is_aborted(tmp_path, bound):
     """E3: `a` has given it up, and the coordinator, which would abort it, stands still."""
     pulse = tmp_path / "pulse"
     pulse.mkdir()
@@ -129,7 +129,7 @@ def test_E3_what_was_spilled_is_part_of_the_snapshot(tmp_path):
     check_everything(ledger.flooded, tmp_path / "store")
 
 
-def test_C7_a_process_that_is_slower_than_who_sends_to_it_lives_and_every_snapshot_completes(tmp_path):
+def test_C7_snapshots_complete_with_a_receiver_slower_than_its_sender(tmp_path):
     """C7: nobody takes it for dead, and its marker does not wait behind all that would fit into its channel."""
     with running(tmp_path, "tests.live.slow_target:flood", PAIR, "--interval", "1") as live:
         live.wait_running()
@@ -141,7 +141,7 @@ def test_C7_a_process_that_is_slower_than_who_sends_to_it_lives_and_every_snapsh
         assert sent - taken == snapshot.in_flight_messages
 
 
-def test_a_sender_whose_receiver_stands_still_stands_still_too_and_keeps_a_bounded_backlog(tmp_path):
+def test_back_pressure_stops_a_sender_with_a_bounded_backlog(tmp_path):
     """M2: what is sent and not taken is bounded at both ends, in a real process; then all of it arrives, once."""
     narrow = {"node.window_bytes": 65_536, "node.backlog_bytes_max": 65_536}
     with running(
@@ -216,7 +216,7 @@ DISKS = {"files that cannot grow": SmallFiles} | ({"a full disk": SmallDisk} if 
 
 
 @pytest.mark.parametrize("kind", DISKS)
-def test_a_full_disk_aborts_snapshots_with_the_reason_and_all_goes_on_until_there_is_room(tmp_path, kind):
+def test_a_full_disk_aborts_snapshots_and_the_system_runs_on(tmp_path, kind):
     """E3: first states find no room, then the log itself; the application goes on, and snapshots do when it can be."""
     disk = DISKS[kind](tmp_path)
     try:
@@ -241,7 +241,7 @@ def test_a_full_disk_aborts_snapshots_with_the_reason_and_all_goes_on_until_ther
         disk.close()
 
 
-def test_E7_without_a_coordinator_nodes_free_what_they_hold_and_go_on(tmp_path):
+def test_E7_without_a_coordinator_nodes_free_buffers_and_continue(tmp_path):
     """E7: a snapshot is under way whose marker is held back, and the coordinator does not return in time."""
     pulse = tmp_path / "pulse"
     pulse.mkdir()
@@ -288,7 +288,7 @@ def test_a_handler_that_sends_without_end_is_stopped_and_named(tmp_path):
         assert f"({os.path.relpath(LEDGER)}:{line + 2}, in receive())" in live.log("b")
 
 
-def test_a_cycle_of_processes_that_wait_for_credit_is_reported_and_not_hung_on(tmp_path):
+def test_a_cycle_of_processes_waiting_for_credit_is_reported(tmp_path):
     """Both send two messages for each that they receive, through windows too small for that: it is said."""
     settings = {"node.window_bytes": 20_000, "node.backlog_bytes_max": 20_000}
     with running(tmp_path, f"{LEDGER}:doubling", PAIR, "--interval", "0", settings=settings) as live:
@@ -299,7 +299,7 @@ def test_a_cycle_of_processes_that_wait_for_credit_is_reported_and_not_hung_on(t
         assert all(one.state == "running" for one in status.processes)
 
 
-def test_processes_that_are_cut_off_from_each_other_and_go_on_are_not_reported_as_a_cycle(tmp_path):
+def test_a_partition_is_not_reported_as_a_credit_cycle(tmp_path):
     """Both wait for credit, and have room to go on meanwhile; once the network lets things through, that has passed."""
     settings = {"node.window_bytes": 20_000, "node.backlog_bytes_max": 20_000_000}
     with running(

@@ -13,7 +13,7 @@ THROWS = 140
 
 
 @pytest.mark.parametrize("name", ["ledger", "ledger_unordered"])
-def test_links_that_are_reset_again_and_again_go_on_where_they_broke_off(tmp_path, name):
+def test_links_that_are_reset_repeatedly_resume_where_they_broke_off(tmp_path, name):
     """M2, R1: a reset is no crash; frames are sent again byte for byte, and received once."""
     with running(tmp_path, f"{LEDGER}:{name}", ledger.NAMES, "--interval", "0.1", through_proxy=True) as live:
         live.wait_running()
@@ -47,7 +47,7 @@ def test_control_connections_that_are_reset_cost_no_rollback(tmp_path):
     check_everything(ledger.ledger, tmp_path / "store")
 
 
-def test_a_node_whose_control_connection_leads_nowhere_opens_another_and_keeps_its_state(tmp_path):
+def test_a_node_replaces_a_dead_control_connection_and_keeps_its_state(tmp_path):
     """Nobody is told that such a connection is dead: neither end hears anything, and new ones would pass."""
     with running(
         tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.1", "--silence", "1.5", through_proxy=True
@@ -92,7 +92,7 @@ def test_a_crawling_link_delays_snapshots_and_loses_nothing(tmp_path):
     check_everything(ledger.ledger, tmp_path / "store")
 
 
-def test_strangers_and_garbage_at_every_port_are_rejected_and_counted_while_all_goes_on(tmp_path):
+def test_strangers_and_garbage_at_every_port_are_rejected_and_counted(tmp_path):
     """What is not of this system ends its own connection; the run goes on, and says how much it has turned away."""
     with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.1") as live:
         status = live.wait_running()

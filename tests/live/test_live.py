@@ -65,7 +65,7 @@ def check_metadata(system, store):
 
 
 @pytest.mark.parametrize("name", ["ledger", "ledger_unordered", "keyed"])
-def test_R1_after_kill_minus_nine_everybody_goes_back_to_one_moment(tmp_path, name):
+def test_R1_after_kill_minus_nine_all_processes_restore_one_cut(tmp_path, name):
     """R1: nothing is lost and nothing applied twice, as multisets of message ids."""
     with running(tmp_path, f"{LEDGER}:{name}", ledger.NAMES, "--interval", "0.1") as live:
         live.wait_running()
@@ -96,7 +96,7 @@ def test_E5_the_first_snapshot_after_a_rollback_is_a_delta_too(tmp_path):
         assert 10 * record.deltas[-1].bytes < record.state.bytes
 
 
-def test_E7_the_coordinator_is_killed_and_processes_go_on(tmp_path):
+def test_E7_processes_continue_when_the_coordinator_is_killed(tmp_path):
     """E7: it finishes or aborts what was under way; no rollback is needed."""
     with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.05") as live:
         live.wait_running()
@@ -110,7 +110,7 @@ def test_E7_the_coordinator_is_killed_and_processes_go_on(tmp_path):
     verify_all(tmp_path / "store")
 
 
-def test_E7_a_coordinator_whose_port_was_taken_meanwhile_comes_back_when_it_is_free(tmp_path):
+def test_E7_a_coordinator_waits_until_its_port_is_free_again(tmp_path):
     """E7: it is where nodes look for it; processes go on, and nothing is undone."""
     with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.1") as live:
         live.wait_running()
@@ -124,7 +124,7 @@ def test_E7_a_coordinator_whose_port_was_taken_meanwhile_comes_back_when_it_is_f
     verify_all(tmp_path / "store")
 
 
-def test_a_process_that_is_frozen_for_a_while_comes_back_without_a_rollback(tmp_path):
+def test_a_process_frozen_for_a_while_returns_without_a_rollback(tmp_path):
     """E6: the snapshot under way is aborted for its silence; when it wakes, links resume and nothing is undone."""
     options = ("--interval", "0.1", "--silence", "0.5", "--set", "node.heartbeat_s=0.1")
     with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, *options) as live:
@@ -177,7 +177,7 @@ def test_R2_released_output_is_each_record_once_byte_for_byte(tmp_path):
         assert len(lines) == len(set(lines)) == ledger.applied_count(ledger.with_sinks, snapshot, name)
 
 
-def test_R2_who_takes_the_place_of_a_process_that_still_holds_its_output_waits_for_that_one_to_end(tmp_path):
+def test_R2_a_replacement_waits_until_the_old_process_frees_its_output(tmp_path):
     """A process that is stopped is missed, and started elsewhere; when it goes on, it hears that it is over."""
     output = tmp_path / "output"
     output.mkdir()
@@ -202,7 +202,7 @@ def test_R2_who_takes_the_place_of_a_process_that_still_holds_its_output_waits_f
     check_everything(ledger.with_sinks, tmp_path / "store", output)
 
 
-def test_R1_E9_commands_of_a_person_take_a_snapshot_and_roll_everybody_back_to_it(tmp_path):
+def test_R1_E9_commands_take_a_snapshot_and_roll_the_system_back_to_it(tmp_path):
     """R1, E9: to an earlier one and on from there; what is damaged or not there is refused, and everybody goes on."""
     with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0") as live:
         live.wait_running()
@@ -227,7 +227,7 @@ def test_R1_E9_commands_of_a_person_take_a_snapshot_and_roll_everybody_back_to_i
         assert ledger.assert_exactly_once(ledger.ledger, live.last_snapshot()) > 0
 
 
-def test_a_system_started_again_goes_on_where_its_newest_snapshot_was(tmp_path):
+def test_a_restarted_system_continues_from_its_newest_snapshot(tmp_path):
     with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.1") as live:
         live.wait_running()
         live.wait_committed(2)

@@ -22,7 +22,7 @@ def shop(listen):
             program.kill()
 
 
-def test_R1_a_program_with_its_own_loop_is_photographed_killed_and_rolled_back(tmp_path):
+def test_R1_a_program_with_its_own_loop_is_killed_and_rolled_back(tmp_path):
     """R1, C7: its goods and the money of the till are always worth the same, whatever is killed."""
     with running(tmp_path, str(SYSTEM), ("till",), "--interval", "0.2", "--trace", "full") as live:
         listen = live.supervisor.listen

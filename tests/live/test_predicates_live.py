@@ -8,7 +8,7 @@ from tests.live import detected
 from tests.live.harness import complete_snapshots, running, wait_until
 from tests.simulation.predicate_runs import EXAMPLES
 
-from strobe.causality.pictures import picture_of
+from strobe.causality.predicate_input import predicate_input_of
 from strobe.causality.predicates import deadlock, garbage, termination
 from strobe.runtime.api.client import RequestRefused
 
@@ -20,7 +20,7 @@ def wait_for(live, predicate):
 
     def look():
         snapshot = live.last_snapshot()
-        return snapshot if predicate(picture_of(snapshot)).holds else None
+        return snapshot if predicate(predicate_input_of(snapshot)).holds else None
 
     return wait_until(f"a snapshot that shows {predicate.__name__}", look, between=live.tick)
 
@@ -31,7 +31,7 @@ def states(snapshot):
 
 def found_in(store, predicate):
     """What `predicate` finds in each complete snapshot, in the order of their commits."""
-    return [predicate(picture_of(snapshot)) for snapshot in complete_snapshots(store)]
+    return [predicate(predicate_input_of(snapshot)) for snapshot in complete_snapshots(store)]
 
 
 def test_G2_greedy_philosophers_that_really_run_are_found_deadlocked(tmp_path):
@@ -40,12 +40,12 @@ def test_G2_greedy_philosophers_that_really_run_are_found_deadlocked(tmp_path):
         live.wait_running()
         first = wait_for(live, deadlock)
         later = live.last_snapshot()
-    assert deadlock(picture_of(later)).processes == PHILOSOPHERS
-    assert [len(core) for core in deadlock(picture_of(later)).cores] == [5]
+    assert deadlock(predicate_input_of(later)).processes == PHILOSOPHERS
+    assert [len(core) for core in deadlock(predicate_input_of(later)).cores] == [5]
     assert states(later) == states(first)
 
 
-def test_G2_polite_philosophers_and_workers_that_really_run_end_and_are_never_said_to_be_stuck(tmp_path):
+def test_G2_live_philosophers_and_workers_that_finish_are_never_deadlocked(tmp_path):
     for number, (name, names) in enumerate((("philosophers.py:polite", PHILOSOPHERS), ("stealing.py:pool", "abcd"))):
         directory = tmp_path / str(number)
         directory.mkdir()
@@ -72,7 +72,7 @@ def objects_to_their_end(directory, system):
     return last, {name for heap in states(last).values() for name in heap["objects"]}, lost
 
 
-def test_G2_objects_that_really_are_referred_to_across_processes_are_not_garbage(tmp_path):
+def test_G2_live_objects_referenced_across_processes_are_not_garbage(tmp_path):
     last, objects, lost = objects_to_their_end(tmp_path, "remembered")
     (kept,) = states(last)["a"]["roots"]
     assert lost[-1] < objects
@@ -80,21 +80,21 @@ def test_G2_objects_that_really_are_referred_to_across_processes_are_not_garbage
     assert all(before <= after for before, after in pairwise(lost))
 
 
-def test_G2_objects_that_everybody_really_has_let_go_of_are_garbage_cycles_and_all(tmp_path):
+def test_G2_live_objects_without_references_are_garbage_also_in_cycles(tmp_path):
     _, objects, lost = objects_to_their_end(tmp_path, "forgotten")
     assert lost[-1] == objects != set()
     assert all(before <= after for before, after in pairwise(lost))
 
 
-def test_G2_workers_that_never_rest_are_never_said_to_have_ended_though_all_is_done(tmp_path):
-    """G2: no task is left anywhere, and nobody is active; but somebody always asks, or will."""
+def test_G2_live_workers_that_stay_active_are_never_terminated(tmp_path):
+    """G2: no task is left anywhere, and no process is active; but somebody always asks, or will."""
     with running(tmp_path, f"{EXAMPLES / 'stealing.py'}:restless", tuple("abcd"), "--interval", "0.05") as live:
         live.wait_running()
         live.wait("the end of all work", lambda _: done_in(live.last_snapshot()) == 200)
         live.wait_committed(5)
         last = live.last_snapshot()
     assert done_in(last) == 200
-    assert not termination(picture_of(last)).active
+    assert not termination(predicate_input_of(last)).active
     for predicate in (termination, deadlock):
         assert not any(found.holds for found in found_in(tmp_path / "store", predicate))
 
@@ -107,7 +107,7 @@ def timers_of(live):
     return [fragment.state.timers for fragment in live.last_snapshot().fragments.values()]
 
 
-def test_G4_a_process_whose_end_is_to_be_detected_cannot_leave_and_all_go_on(tmp_path):
+def test_G4_a_process_under_termination_detection_cannot_leave(tmp_path):
     with running(tmp_path, f"{detected.__file__}:tree", detected.NAMES, "--interval", "0.05") as live:
         live.wait_running()
         with pytest.raises(RequestRefused, match="process b cannot leave: its termination is being detected"):
@@ -118,7 +118,7 @@ def test_G4_a_process_whose_end_is_to_be_detected_cannot_leave_and_all_go_on(tmp
     assert [one["state"]["announced"] for one in ended.values()] == [1, 0, 0]
 
 
-def test_G4_the_end_of_a_computation_is_announced_online_and_a_snapshot_shows_it_too(tmp_path):
+def test_G4_termination_is_announced_online_and_shown_by_a_snapshot(tmp_path):
     with running(tmp_path, f"{detected.__file__}:tree", detected.NAMES, "--interval", "0.05") as live:
         live.wait_running()
         ended = states(wait_for(live, termination))

@@ -49,7 +49,7 @@ def test_E7_a_coordinator_killed_while_its_store_is_away_waits_for_it(tmp_path, 
 
 
 @pytest.mark.parametrize("what", IN_ITS_PLACE)
-def test_E7_a_running_system_goes_on_when_its_store_is_back(tmp_path, what):
+def test_E7_a_running_system_continues_when_its_store_is_back(tmp_path, what):
     """E7: nobody is killed, and nothing is written into what lies in its place meanwhile."""
     with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.1", "--trace", "full") as live:
         live.wait_running()
@@ -64,7 +64,7 @@ def test_E7_a_running_system_goes_on_when_its_store_is_back(tmp_path, what):
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["running", "killed"])
-def test_S1_without_its_log_no_coordinator_begins_from_nothing(tmp_path, killed):
+def test_S1_without_its_log_a_coordinator_does_not_start_anew(tmp_path, killed):
     """S1: it reports that and writes nothing, also one that is started meanwhile, and goes on when the log is back."""
     with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.1") as live:
         live.wait_running()
@@ -83,7 +83,7 @@ def test_S1_without_its_log_no_coordinator_begins_from_nothing(tmp_path, killed)
     check_everything(ledger.ledger, tmp_path / "store")
 
 
-def test_E7_up_reports_what_it_waits_for_and_goes_on_from_the_newest_snapshot(tmp_path):
+def test_E7_up_reports_that_it_waits_and_continues_from_the_newest(tmp_path):
     """E7: as a person does it: `strobe up --create`, the store moved away, the coordinator killed, the store back."""
     store = tmp_path / "store"
     command = [sys.executable, "-m", "strobe.cli", "up", f"{LEDGER}:ledger", "--store", store, "--interval", "0.2"]
@@ -131,7 +131,7 @@ def test_S1_an_older_copy_of_the_store_is_waited_out(tmp_path):
     check_everything(ledger.ledger, tmp_path / "store")
 
 
-def test_S1_a_running_coordinator_reports_an_older_copy_and_goes_on_later(tmp_path):
+def test_S1_a_running_coordinator_reports_an_older_copy_and_waits(tmp_path):
     with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.1") as live:
         live.wait_running()
         live.wait_committed(2)
@@ -146,4 +146,38 @@ def test_S1_a_running_coordinator_reports_an_older_copy_and_goes_on_later(tmp_pa
         (tmp_path / "real").rename(live.store)
         live.wait_committed(2)
         assert [name for name, _ in live.gone] == []
+    check_everything(ledger.ledger, tmp_path / "store")
+
+
+@pytest.mark.parametrize("starts", [1, 2], ids=["later-epoch", "same-epoch"])
+def test_S1_no_process_continues_from_the_state_of_an_older_copy(tmp_path, starts):
+    """S1, R1: a system ran on an older copy; when the real store is back, all begin again from its newest snapshot.
+
+    The copy's epoch may have the number of the real store's, or a later one.
+    """
+    interval = ("--interval", "0.1")
+    real, copy = tmp_path / "real", tmp_path / "copy"
+    for start in range(starts):
+        with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, *interval) as live:
+            live.wait_running()
+            live.wait_committed(2)
+            if start == 0:
+                shutil.copytree(live.store, copy)
+            live.wait_committed(20)
+    live.store.rename(real)
+    copy.rename(live.store)
+    with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, *interval) as live:
+        live.wait_running()
+        live.wait_committed(1)
+        pids = {name: live.supervisor.pid(name) for name in ledger.NAMES}
+        live.store.rename(copy)
+        real.rename(live.store)
+        newest = Store.open(live.store).list()[-1][1]
+        wait_until("the coordinator to end", lambda: (COORDINATOR, 6) in live.gone, between=live.tick)
+        status = live.wait_rolled_back(starts)
+        assert status.rollbacks[-1].restored == newest
+        live.wait_committed(2)
+        assert not set(pids.items()) & {(name, live.supervisor.pid(name)) for name in ledger.NAMES}
+        assert {(name, 1) for name in ledger.NAMES} <= set(live.gone)
+        ledger.assert_exactly_once(ledger.ledger, live.last_snapshot())
     check_everything(ledger.ledger, tmp_path / "store")

@@ -120,7 +120,7 @@ def check_history(store):
     return terms[1:]
 
 
-def test_S1_a_stopped_up_that_goes_on_ends_when_a_second_one_leads(tmp_path):
+def test_S1_a_resumed_up_ends_when_a_second_one_leads(tmp_path):
     """S1: nothing of the first is committed after the term of the second, and it says who has taken over."""
     store = tmp_path / "store"
     with up(tmp_path, "first", "ledger", store) as first:

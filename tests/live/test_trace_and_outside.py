@@ -11,7 +11,7 @@ from strobe.runtime import IngressLog
 ORDERS = 60
 
 
-def test_R4_the_trace_of_live_processes_verifies_and_replay_gives_the_states_of_the_snapshots(tmp_path):
+def test_R4_a_live_trace_verifies_and_its_replay_gives_the_snapshots(tmp_path):
     with running(tmp_path, BANK, list("abcd"), "--interval", "0.1", "--trace", "full") as live:
         live.wait_running()
         wait_until("some segments of each", lambda: _fewest_segments(tmp_path, "epoch-000001") >= 4, between=live.tick)
@@ -28,7 +28,7 @@ def test_R4_the_trace_of_live_processes_verifies_and_replay_gives_the_states_of_
         assert len(replayed.document["snapshots"]) >= least
 
 
-def test_R2_every_order_is_taken_once_and_told_of_once_through_kills(tmp_path, monkeypatch):
+def test_R2_every_order_is_taken_and_reported_once_despite_kills(tmp_path, monkeypatch):
     text = (REPOSITORY / "docs" / "outside.md").read_text("utf-8")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "shop.py").write_text(re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0])
@@ -54,7 +54,7 @@ def test_R2_every_order_is_taken_once_and_told_of_once_through_kills(tmp_path, m
     assert told_of == [{"item": str(number), "sold": number + 1} for number in range(ORDERS)]
 
 
-def test_R2_what_came_in_through_an_ingress_log_takes_effect_once_through_kills(tmp_path, monkeypatch):
+def test_R2_input_of_an_ingress_log_takes_effect_once_despite_kills(tmp_path, monkeypatch):
     """R2: it is appended while the system runs, is killed, and is rolled back to before it was read."""
     text = (REPOSITORY / "docs" / "outside.md").read_text("utf-8")
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""Real machines and a real coordinator's brain around an in-memory log, driven by one stream of random numbers.
+"""Real machines and a real coordinator's lifecycle around an in-memory log, driven by one stream of random numbers.
 
 Channels are queues, or bags where they are unordered; links to and from the coordinator are queues. A message is an
 empty one, since only counting matters here. The coordinator can be lost after any entry of the log: `moments` has a
@@ -25,25 +25,25 @@ from strobe.protocol import (
 )
 from strobe.protocol.coordinator.messages import (
     Append,
-    AskToRecord,
     CommitSnapshot,
     CoordinatorEvent,
     Dismiss,
     Drained,
     EntryLogged,
     FragmentArrived,
+    InstallView,
     JoinWanted,
     LeaveWanted,
     ProcessFailed,
     ProcessReturned,
     Recovered,
     RelaySentCount,
+    ReportOutcome,
+    ReportSettled,
+    RequestRecording,
     SentCountsArrived,
     SnapshotStarted,
     SnapshotWanted,
-    TellOutcome,
-    TellSettled,
-    TellView,
     TimePassed,
     WakeAt,
 )
@@ -72,7 +72,7 @@ from strobe.protocol.process.events import (
     ViewInstalled,
     ViewReceived,
 )
-from strobe.protocol.values.log_entries import Commit, Entry, Manifest, ViewChange
+from strobe.protocol.values.log_entries import Begin, Commit, Entry, Manifest, ViewChange
 
 POLICY = Policy(timeout_us=1000, backoff_us=100, attempts_max=2, overlapping_max=2)
 GUEST = "x"
@@ -119,7 +119,7 @@ class Cluster:
         self._start_coordinator()
 
     def _start_coordinator(self) -> None:
-        self.brain = Lifecycle(self.first_view, POLICY, self.protocol, recovering=True)
+        self.lifecycle = Lifecycle(self.first_view, POLICY, self.protocol, recovering=True)
         self.fragments: dict[SnapshotId, dict[str, Fragment]] = defaultdict(dict)
         self.position = 0
         self.wake_at_us = None
@@ -127,12 +127,12 @@ class Cluster:
         self._hear(Recovered())
 
     def _hear(self, event: CoordinatorEvent) -> None:
-        for effect in self.brain.handle(event, self.now_us):
+        for effect in self.lifecycle.handle(event, self.now_us):
             match effect:
                 case Append(entry):
                     self._append(entry)
-                case CommitSnapshot(snapshot):
-                    self._commit(snapshot)
+                case CommitSnapshot(snapshot, begin):
+                    self._commit(snapshot, begin)
                 case WakeAt(at_us):
                     self.wake_at_us = at_us if self.wake_at_us is None else min(self.wake_at_us, at_us)
                 case _:
@@ -162,8 +162,7 @@ class Cluster:
                 self.specs[spec.id] = spec
                 self.wires[spec.id] = []
 
-    def _commit(self, snapshot: SnapshotId) -> None:
-        begin = self.brain.open[snapshot].begin
+    def _commit(self, snapshot: SnapshotId, begin: Begin) -> None:
         view = self.views[begin.view]
         whole = Snapshot(snapshot, self.protocol, begin.initiators, view, self.fragments.pop(snapshot))
         self.verdicts[str(snapshot)] = str(verify(whole))
@@ -221,7 +220,7 @@ class Cluster:
         if name is None:
             return False
         order = self.orders[name].pop(0)
-        if name not in self.machines and isinstance(order, TellSettled) and name in self.brain.view.processes:
+        if name not in self.machines and isinstance(order, ReportSettled) and name in self.lifecycle.view.processes:
             self.machines[name] = PROTOCOLS[self.protocol](name, View(0, (name,), ()))
         if name in self.machines and name not in self.down:
             self._carry_order(name, order)
@@ -229,22 +228,22 @@ class Cluster:
 
     def _carry_order(self, name: str, order: Any) -> None:
         match order:
-            case AskToRecord(_, snapshot, view):
+            case RequestRecording(_, snapshot, view):
                 if (name, snapshot) in self.kept:
                     self.reports[name].append(self.kept[name, snapshot])
                 else:
                     self._tell(name, SnapshotRequested(snapshot, view))
             case RelaySentCount(_, snapshot, channel, count):
                 self._tell(name, SentCountRelayed(snapshot, channel, count))
-            case TellOutcome(_, snapshot, committed):
+            case ReportOutcome(_, snapshot, committed):
                 self.kept.pop((name, snapshot), None)
                 if not committed:
                     self._tell(name, SnapshotAborted(snapshot))
-            case TellSettled(_, counter):
+            case ReportSettled(_, counter):
                 self._tell(name, SnapshotsSettled(counter))
                 for known in [known for known in self.kept if known[0] == name and known[1].counter < counter]:
                     del self.kept[known]
-            case TellView(_, view):
+            case InstallView(_, view):
                 self._tell(name, ViewInstalled(view))
             case Dismiss():
                 del self.machines[name]
@@ -285,7 +284,7 @@ class Cluster:
 
     def _change(self) -> None:
         """Let the guest join, or leave."""
-        if GUEST in self.brain.view.processes:
+        if GUEST in self.lifecycle.view.processes:
             self._hear(LeaveWanted(GUEST))
         elif GUEST not in self.machines:
             host = self.first_view.processes[0]

@@ -1,4 +1,4 @@
-"""Sequence diagrams as tests: what one machine hears, and exactly what it does.
+"""Sequence diagrams as tests: what one machine receives, and exactly what it does.
 
     p = Playbook(ChandyLamport("p", VIEW))
     p >> request(S1) << [RecordState(S1), send_marker("pq", S1)]
@@ -50,7 +50,7 @@ class Playbook:
         assert seen is not None, "nothing has happened yet"
         return seen
 
-    def hears(self, event: Event) -> list[Effect]:
+    def handle(self, event: Event) -> list[Effect]:
         return (self >> event).take()
 
     def ignores(self, event: Event) -> None:
@@ -58,7 +58,7 @@ class Playbook:
 
     def finishes(self, event: Event) -> Fragment:
         """Hand over `event`, which must lead to a finished fragment; return that."""
-        (fragment,) = finished(self.hears(event))
+        (fragment,) = finished(self.handle(event))
         return fragment
 
 

@@ -1,7 +1,7 @@
 """What the tests of rollback share: a coordinator with a snapshot complete, and crashes that take everybody back."""
 
 import msgspec
-from tests.protocol.desk import Desk
+from tests.protocol.coordinator_host import CoordinatorHost
 from tests.protocol.playbook import snapshot_id, view
 
 from strobe.protocol import Policy, SnapshotId, View
@@ -25,29 +25,29 @@ def renumbered(of: View, number: int) -> View:
     return msgspec.structs.replace(of, number=number)
 
 
-def with_one_complete(policy: Policy | None = None) -> Desk:
-    """A desk with S1 complete."""
-    desk = Desk(RING, policy)
-    desk.hears(SnapshotWanted())
-    desk.fragments(S1, "p", "q", "r")
-    return desk
+def with_one_complete(policy: Policy | None = None) -> CoordinatorHost:
+    """A host with S1 complete."""
+    host = CoordinatorHost(RING, policy)
+    host.handle(SnapshotWanted())
+    host.fragments(S1, "p", "q", "r")
+    return host
 
 
-def crash(desk: Desk, *processes: str) -> list[CoordinatorEffect]:
+def crash(host: CoordinatorHost, *processes: str) -> list[CoordinatorEffect]:
     """Processes lose their state and are there again."""
     effects = []
     for process in processes:
-        effects += desk.hears(ProcessFailed(process), ProcessWithoutState(process))
+        effects += host.handle(ProcessFailed(process), ProcessWithoutState(process))
     return effects
 
 
-def chosen(desk: Desk, snapshot: SnapshotId | None = S1, of: View | None = RING) -> list[CoordinatorEffect]:
-    return desk.hears(SnapshotChosen(str(snapshot) if snapshot else None, of if snapshot else None))
+def chosen(host: CoordinatorHost, snapshot: SnapshotId | None = S1, of: View | None = RING) -> list[CoordinatorEffect]:
+    return host.handle(SnapshotChosen(str(snapshot) if snapshot else None, of if snapshot else None))
 
 
-def roll_back(desk: Desk, process: str, snapshot: SnapshotId | None = S1) -> list[CoordinatorEffect]:
+def roll_back(host: CoordinatorHost, process: str, snapshot: SnapshotId | None = S1) -> list[CoordinatorEffect]:
     """One whole rollback, with everybody restored at its end."""
-    crash(desk, process)
-    effects = chosen(desk, snapshot)
-    desk.drained(desk.brain.view.number, *desk.brain.view.processes)
+    crash(host, process)
+    effects = chosen(host, snapshot)
+    host.drained(host.lifecycle.view.number, *host.lifecycle.view.processes)
     return effects

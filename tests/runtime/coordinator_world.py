@@ -1,6 +1,6 @@
 """A coordinator in a world of faults, one step at a time, all of it drawn from a seed.
 
-The coordinator, its reception and its log desk are the real ones, on a real store; the nodes are modelled, and so are
+The coordinator, its sessions and its log are the real ones, on a real store; the nodes are modelled, and so are
 the connections, the store's thread and the clock. First there are faults, and nothing may go wrong; then there are none
 any more, and everything must come right again.
 """
@@ -14,6 +14,7 @@ from tests.runtime.modelled_nodes import Node
 from tests.runtime.modelled_outside import NAMES, Line, Outside, Wrong
 from tests.runtime.modelled_station import Station
 from tests.runtime.stepped_coordinator import SteppedCoordinator
+from tests.runtime.unremoved import copy_store
 
 from strobe.errors import UsageError
 from strobe.protocol.coordinator.messages import LeaveWanted, RestoreWanted, SnapshotWanted
@@ -25,6 +26,7 @@ STEP_US_MAX = 20_000
 QUIET_US = 1_500_000
 """So long there is output, and so long none: then snapshots that are older can be gone back to."""
 STOPPED_US_MAX = 3_000_000
+STEPS_ON_A_COPY = 300
 ROUNDS_MAX = 60
 STEPS_OF_A_ROUND = 150
 
@@ -61,7 +63,7 @@ class World:
 
     @property
     def epoch(self) -> int:
-        return self.coordinator.brain.epoch
+        return self.coordinator.lifecycle.epoch
 
     # Steps
 
@@ -97,7 +99,8 @@ class World:
             can += [partial(self._hear, node, line)] * 3
         elif line is None or line.is_over:
             can.append(partial(self._connect, node))
-        if node.sink and node.runs and self.outside.now_us // QUIET_US % 2 == 0:
+        # Output that is let out on a copy of the store cannot be taken back.
+        if node.sink and node.runs and "copy" not in self.mix.faults and self.outside.now_us // QUIET_US % 2 == 0:
             can.append(node.write)
         if node.to_let_out:
             can.append(node.dismissal)
@@ -119,7 +122,7 @@ class World:
     def _leave(self) -> None:
         process = self.random.choice(NAMES)
         member = self.coordinator.members.get(process)
-        if process not in self.coordinator.brain.view.processes or member is None or not member.connected:
+        if process not in self.coordinator.lifecycle.view.processes or member is None or not member.connected:
             return
         try:
             self.coordinator.handle(LeaveWanted(process))
@@ -170,6 +173,33 @@ class World:
                 self._cut(node)
         self.leader = Station(self.outside)
 
+    def _copy(self) -> None:
+        """Copy the store; or have the system begin on the copy of before, and then put the store back."""
+        place = Path(self.outside.store_url)
+        copy = place.with_name("copy")
+        if not copy.exists():
+            self.outside.note("somebody copies the store")
+            copy_store(place, copy)
+            return
+        self.outside.note("an older copy of the store is in its place, and everything is started on it")
+        end = self.outside.store.state().next_position
+        with self.outside.older_copy(copy):
+            self._start_everything()
+            for _ in range(STEPS_ON_A_COPY):
+                self._step()
+            is_longer = self.outside.store.state().next_position >= end
+        self.outside.note("the store is back in its place")
+        if is_longer:  # nobody can tell that it is the newer one: people start everything again
+            self._start_everything()
+        else:
+            self._restart()
+
+    def _start_everything(self) -> None:
+        self.formers.clear()
+        self._restart()
+        for process in NAMES:
+            self._begin_from_nothing(process, 0)
+
     def _stray(self) -> None:
         """Somebody who did not read the log first writes in a term that is over: it must not count for anybody."""
         store = self.outside.store
@@ -189,7 +219,7 @@ class World:
     def _start_again(self, node: Node) -> None:
         """Start a program once more; one that has to join, and has let out output, with another file (R2)."""
         process, file = node.process, node.file
-        membership = self.coordinator.brain.membership
+        membership = self.coordinator.lifecycle.membership
         joins = not membership.includes(process) and not membership.unreleased(process)
         if joins and node.released:
             self._files[process] += 1
@@ -213,32 +243,35 @@ class World:
                 break
         else:
             raise Wrong(f"it does not come right again: {self._picture()}")
-        for process in self.coordinator.brain.view.processes:
+        for process in self.coordinator.lifecycle.view.processes:
             node = self.nodes[process]
             if node.epoch != self.epoch or node.has_ended:
                 raise Wrong(f"{process} is in the view, but does not live in epoch {self.epoch}: {self._picture()}")
+            if node.history != self.outside.history:
+                raise Wrong(f"{process} lives with the state of a copy of the store (S1): {self._picture()}")
 
     def _round(self) -> None:
         for _ in range(STEPS_OF_A_ROUND):
             self._step()
         self.outside.now_us += 1_000_000
-        for process in self.coordinator.brain.membership.everyone:
+        for process in self.coordinator.lifecycle.membership.everyone:
             if self.nodes[process].has_ended:
                 self._start_again(self.nodes[process])
         self._want()
 
     def _is_at_rest(self) -> bool:
-        brain = self.coordinator.brain
-        away = all(node.has_ended or node.process in brain.view.members for node in self.nodes.values())
-        return away and not brain.rollback.pending and not brain.membership.leaving and not self.formers
+        lifecycle = self.coordinator.lifecycle
+        away = all(node.has_ended or node.process in lifecycle.view.members for node in self.nodes.values())
+        return away and not lifecycle.rollback.pending and not lifecycle.membership.leaving and not self.formers
 
     def _picture(self) -> str:
-        brain, membership = self.coordinator.brain, self.coordinator.brain.membership
+        lifecycle, membership = self.coordinator.lifecycle, self.coordinator.lifecycle.membership
         nodes = {node.process: (node.epoch, node.has_ended) for node in self.nodes.values()}
         return (
             f"view {membership.view.number} of {membership.view.processes}, installed by {sorted(membership.drained)}; "
             f"leaving {membership.leaving}, staged {membership.staged}, to be changed {list(membership.changes)}; "
-            f"epoch {brain.epoch}, rollback {brain.rollback.wish}, started {sorted(brain.rollback.started)}, present "
-            f"{sorted(brain.rollback.present)}; open {list(brain.open)}; nodes, their epochs and ends: {nodes}; and "
+            f"epoch {lifecycle.epoch}, rollback {lifecycle.rollback.request}, started "
+            f"{sorted(lifecycle.rollback.started)}, present {sorted(lifecycle.rollback.present)}; "
+            f"open {list(lifecycle.open)}; nodes, their epochs and ends: {nodes}; "
             f"{len(self.formers)} former coordinators"
         )

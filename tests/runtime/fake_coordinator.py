@@ -15,7 +15,7 @@ import msgspec
 
 from strobe.process import System
 from strobe.protocol import LocalState, SnapshotId, View
-from strobe.protocol.coordinator.messages import AskToRecord, Drained, TellOutcome, TellRestore
+from strobe.protocol.coordinator.messages import Drained, ReportOutcome, RequestRecording, RestoreState
 from strobe.protocol.process.first_view import first_view
 from strobe.protocol.values.log_entries import Begin, Manifest, ProcessRecord
 from strobe.runtime.messages.control import (
@@ -137,8 +137,8 @@ class FakeCoordinator:
 
     def order(
         self, name: str, epoch: int, restored: str | None = None, view: View | None = None, **how: Any
-    ) -> TellRestore:
-        return TellRestore(name, epoch, view or self.view, restored, **how)
+    ) -> RestoreState:
+        return RestoreState(name, epoch, view or self.view, restored, **how)
 
     async def end(self, name: str, code: int = 0) -> None:
         self.hosts[name].end(code)
@@ -169,7 +169,7 @@ class FakeCoordinator:
         begun = self.log_begin(initiator)
         for name in self.view.processes:
             self.links[name].send(begun)
-        self.links[initiator].send(AskToRecord(initiator, begun.snapshot, self.view.number))
+        self.links[initiator].send(RequestRecording(initiator, begun.snapshot, self.view.number))
         return begun
 
     async def commit(self, begun: SnapshotBegun, *, tell: bool = True) -> str:
@@ -182,7 +182,7 @@ class FakeCoordinator:
         self.position += 1
         self.newest = str(begun.snapshot)
         for name in self.view.processes if tell else ():
-            self.links[name].send(TellOutcome(name, begun.snapshot, True))
+            self.links[name].send(ReportOutcome(name, begun.snapshot, True))
         return self.newest
 
     async def stored(self, name: str, snapshot: SnapshotId) -> FragmentStored:

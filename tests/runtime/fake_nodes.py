@@ -12,7 +12,7 @@ import msgspec
 
 from strobe.process import Channel, Process, System
 from strobe.protocol import ChannelSpec, SnapshotId, View
-from strobe.protocol.coordinator.messages import Drained, SnapshotWanted, TellOutcome, TellRestore
+from strobe.protocol.coordinator.messages import Drained, ReportOutcome, RestoreState, SnapshotWanted
 from strobe.protocol.process.first_view import first_view
 from strobe.protocol.values.frames import seed_hash
 from strobe.protocol.values.log_entries import FrontierRecord, ProcessRecord, Section
@@ -185,26 +185,26 @@ class FakeNode:
         """Skip what was heard so far."""
         self._taken = len(self.heard)
 
-    async def start_as_told(self) -> TellRestore:
-        told = await self.handle(TellRestore)
+    async def start_as_told(self) -> RestoreState:
+        told = await self.handle(RestoreState)
         self.send(Drained(self.process, told.view.number))
         return told
 
-    async def take_part(self, data: bytes = b"state", **changes: Any) -> tuple[SnapshotBegun, TellOutcome]:
+    async def take_part(self, data: bytes = b"state", **changes: Any) -> tuple[SnapshotBegun, ReportOutcome]:
         """Store a part of the next snapshot, and return how that ended."""
         begun = await self.handle(SnapshotBegun)
         self.store_part(begun, data, **changes)
         return begun, await self.outcome(begun.snapshot)
 
     def store_part(self, begun: SnapshotBegun, data: bytes = b"state", **changes: Any) -> None:
-        view = self.running.coordinator.brain.view
+        view = self.running.coordinator.lifecycle.view
         record = record_of(Store.open(self.running.coordinator.store_url), view, self.process, begun.position, data)
         record = msgspec.structs.replace(record, **changes)
         self.send(FragmentStored(begun.snapshot, self.process, view.number, record))
 
-    async def outcome(self, snapshot: SnapshotId) -> TellOutcome:
+    async def outcome(self, snapshot: SnapshotId) -> ReportOutcome:
         while True:
-            told = await self.handle(TellOutcome)
+            told = await self.handle(ReportOutcome)
             if told.snapshot == snapshot:
                 return told
 
@@ -259,7 +259,7 @@ def _unused(channel: ChannelSpec) -> FrontierRecord:
 async def both_alive(running: Running) -> tuple[FakeNode, FakeNode]:
     """Processes a and b, started, the view settled."""
     a, b = await running.living("a"), await running.living("b")
-    await running.until(lambda: running.coordinator.brain.settled)
+    await running.until(lambda: running.coordinator.lifecycle.settled)
     return a, b
 
 

@@ -11,9 +11,9 @@ from tests.runtime.scripted import Scripted, pair, scripted
 
 from strobe.process import Context, System
 from strobe.protocol import SnapshotId
-from strobe.protocol.coordinator.messages import AskToRecord
+from strobe.protocol.coordinator.messages import Drained, InstallView, ReportOutcome, RequestRecording
 from strobe.runtime.links.codec import Hello
-from strobe.runtime.messages.control import SnapshotBegun
+from strobe.runtime.messages.control import FragmentStored, SnapshotBegun
 from strobe.runtime.node.application import Application
 from strobe.runtime.node.host import Host
 from strobe.runtime.node.timeline import Timeline
@@ -52,7 +52,7 @@ class LoneNode:
     def ask(self, counter: int = 1, **_: Any) -> SnapshotBegun:
         """Have b record."""
         begun = self.begin_snapshot(counter)
-        self.link.send(begun, AskToRecord("b", begun.snapshot, 1))
+        self.link.send(begun, RequestRecording("b", begun.snapshot, 1))
         return begun
 
     async def recorded(self, counter: int = 1) -> SnapshotBegun:
@@ -65,6 +65,27 @@ class LoneNode:
         """Wait until b has received just these."""
         await until(lambda: len(self.process.messages) >= len(messages))
         assert self.process.messages == list(messages)
+
+
+async def until_handled(node: LoneNode) -> None:
+    """Wait until the node has handled all orders so far."""
+    node.link.send(InstallView("b", node.coordinator.view))
+    await node.link.handle(Drained)
+
+
+def abort(node: LoneNode, snapshot: SnapshotId) -> None:
+    node.link.send(ReportOutcome("b", snapshot, False, "a test says so"))
+
+
+async def committed(node: LoneNode, counter: int) -> FragmentStored:
+    """Have snapshot `counter` stored and committed, as far as b is concerned."""
+    begun = await node.recorded(counter)
+    node.source.mark(counter)
+    part = await node.coordinator.stored("b", begun.snapshot)
+    node.link.send(ReportOutcome("b", begun.snapshot, True))
+    node.coordinator.newest = str(begun.snapshot)
+    await until_handled(node)
+    return part
 
 
 @asynccontextmanager

@@ -12,17 +12,17 @@ from tests.runtime.modelled_outside import WITH_OUTPUT, Line, Outside, Wrong
 
 from strobe.protocol import SnapshotId, View
 from strobe.protocol.coordinator.messages import (
-    AskToRecord,
     Dismiss,
     Drained,
+    InstallView,
     Released,
+    ReportOutcome,
+    RequestRecording,
     Reset,
-    TellOutcome,
-    TellRestore,
-    TellView,
+    RestoreState,
 )
 from strobe.protocol.process.first_view import first_view
-from strobe.protocol.values.log_entries import ProcessRecord
+from strobe.protocol.values.log_entries import EntryRef, ProcessRecord
 from strobe.runtime.messages.control import VERSION, FragmentStored, Refused, Register, SnapshotBegun, Welcome
 
 
@@ -47,6 +47,8 @@ class Node:
         self.has_ended = False
         # The highest term of a coordinator that has let it in.
         self.term = 0
+        # The newest log entry that it has named.
+        self.newest: EntryRef | None = None
         self._current_epoch = 0
         self._forget()
 
@@ -56,6 +58,8 @@ class Node:
 
     def _begin(self, epoch: int, view: View | None) -> None:
         self.epoch, self.view = epoch, view
+        # The copy of the store that its state comes from.
+        self.history = self.outside.history
         self.written = 0
         # How far its output goes, once it leaves and all of that is durable.
         self.staged: int | None = None
@@ -97,6 +101,7 @@ class Node:
             released={self.sink: self.released} if self.sink and not self.epoch else {},
             system=self.outside.identity if self.epoch else "",
             term=self.term,
+            newest=self.newest if self.epoch else None,
         )
 
     def write(self) -> None:
@@ -136,28 +141,28 @@ class Node:
                 self._welcomed(message)
             case Refused():
                 self._refused(message)
-            case TellRestore():
+            case RestoreState():
                 self._restore(message)
             case Reset():
                 self._undone()
-            case TellView():
+            case InstallView():
                 self._told_view(message.view)
             case Dismiss():
                 self._let_go(message)
             case SnapshotBegun() if message.snapshot.epoch == self.epoch:
                 self._begun[message.snapshot] = message
-            case AskToRecord() if message.snapshot in self._begun and message.snapshot not in self._ended:
+            case RequestRecording() if message.snapshot in self._begun and message.snapshot not in self._ended:
                 self.outside.marked[message.snapshot] = None
                 if message.snapshot in self._parts:
                     self._say_stored(message.snapshot)
-            case TellOutcome() if message.snapshot.epoch == self.epoch:
+            case ReportOutcome() if message.snapshot.epoch == self.epoch:
                 self._outcome(message)
 
     def _welcomed(self, welcome: Welcome) -> None:
         if welcome.term < self.term:
             self.hang_up()
             return
-        self.term, self._current_epoch = welcome.term, welcome.epoch
+        self.term, self._current_epoch, self.newest = welcome.term, welcome.epoch, welcome.newest
 
     def hang_up(self) -> None:
         if self.line is not None:
@@ -170,7 +175,7 @@ class Node:
             self.has_ended = True
         self.hang_up()
 
-    def _restore(self, told: TellRestore) -> None:
+    def _restore(self, told: RestoreState) -> None:
         """Begin a new epoch, or see the view of one that it lives in already."""
         if told.epoch <= self.epoch:
             self._told_view(told.view)
@@ -264,7 +269,7 @@ class Node:
         self._forget()
         self.hang_up()
 
-    def _outcome(self, told: TellOutcome) -> None:
+    def _outcome(self, told: ReportOutcome) -> None:
         self._ended.add(told.snapshot)
         self._parts.pop(told.snapshot, None)
         if told.committed and self.sink and told.snapshot in self._cuts:

@@ -1,11 +1,14 @@
 """What lies around a coordinator in a world of steps: the system, its store and its output, and connections."""
 
 from collections import Counter, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from tests.runtime.fake_nodes import Quiet
+from tests.runtime.unremoved import move_store
 
 from strobe.process import Channel, System
 from strobe.protocol import SnapshotId, View
@@ -28,21 +31,41 @@ class Outside:
         self.random = Random(seed)
         self.system = _system(directory)
         self.store_url = str(directory / "store")
-        self.store = Store.open_or_create(self.store_url)
-        self.identity = self.store.header.store
         self.now_us = 1_000_000
-        self.epoch = 0
-        # That of the coordinator which leads.
-        self.term = 0
+        # Of several copies of the store, the one that is in place.
+        self.history = 0
+        self._begin_history()
+        self.identity = self.store.header.store
         # How far the output of each process is out, in each file that it ever had.
         self.released: Counter[tuple[str, int]] = Counter()
         # How much output a process had when it left, or was about to, in each file.
         self.staged: Counter[tuple[str, int]] = Counter()
+        self.events: list[str] = []
+
+    def _begin_history(self) -> None:
+        self.store = Store.open_or_create(self.store_url)
+        self.epoch = 0
+        # That of the coordinator which leads.
+        self.term = 0
         # Snapshots whose markers are on the way: whoever has not recorded yet may do so at any time.
         self.marked: dict[SnapshotId, None] = {}
         # What was told of each epoch.
         self.told: dict[int, tuple[str | None, View]] = {}
-        self.events: list[str] = []
+
+    @contextmanager
+    def older_copy(self, copy: Path) -> Iterator[None]:
+        """Put a copy of the store in its place, and the store back in the end."""
+        place, elsewhere = Path(self.store_url), Path(self.store_url).with_name("elsewhere")
+        kept = {name: getattr(self, name) for name in ("epoch", "term", "told")}
+        move_store(place, elsewhere)
+        move_store(copy, place)
+        self.history += 1
+        self._begin_history()
+        yield
+        move_store(elsewhere, place)
+        self.history = 0
+        self._begin_history()
+        vars(self).update(kept)
 
     def note(self, event: str) -> None:
         self.events.append(f"{self.now_us / 1e6:9.3f} s  {event}")

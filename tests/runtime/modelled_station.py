@@ -71,7 +71,7 @@ class Station:
         if isinstance(message, Register):
             self._let_in(line, message)
         elif line.member is not None and line.member.connection is line:
-            self.sessions.heard(line.member, message)
+            self.sessions.received(line.member, message)
 
     def _let_in(self, line: Line, register: Register) -> None:
         answer = self.sessions.registered(register, line)  # type: ignore[arg-type]

@@ -8,12 +8,13 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+from tests.protocol.coordinator_host import fields_of
 from tests.runtime.modelled_outside import Outside, Wrong
 from tests.runtime.unremoved import keep_removed, whole_log
 
 from strobe.protocol.coordinator.lifecycle import Lifecycle
 from strobe.protocol.coordinator.messages import EntryLogged, Recovered
-from strobe.protocol.values.log_entries import Commit, EpochStart, Void
+from strobe.protocol.values.log_entries import Commit, EntryRef, EpochStart, Void
 from strobe.runtime.coordinator.coordinator import Coordinator
 from strobe.runtime.coordinator.log_writer import Appended, CoordinatorLog, LogResult
 from strobe.runtime.event_log import EventLog
@@ -38,14 +39,18 @@ class SteppedStore:
 
     def __init__(self, outside: Outside, take: Callable[[LogResult], None]) -> None:
         self.problem: str | None = None
-        self.desk = CoordinatorLog(outside.store_url, lambda: outside.now_us, _fail_where_there_is_a_problem)
-        self.desk.open(outside.identity)
-        keep_removed(self.desk.store.backend)
+        self.log = CoordinatorLog(outside.store_url, lambda: outside.now_us, _fail_where_there_is_a_problem)
+        self.log.open(outside.identity)
+        keep_removed(self.log.store.backend)
         self.jobs: deque[Callable[[], list[LogResult]]] = deque()
         # Called with whatever a job tells.
         self.on_told: Callable[[LogResult], None] = lambda told: None
         self._outside = outside
         self._take = take
+
+    @property
+    def durable_entry(self) -> EntryRef | None:
+        return self.log.store.durable_entry
 
     def work(self, job: Callable[..., list[LogResult]], *arguments: Any) -> None:
         self.jobs.append(partial(job, *arguments))
@@ -58,10 +63,10 @@ class SteppedStore:
 
     def take_over(self, coordinator: str) -> None:
         """Read the log, and lead."""
-        while some := self.desk.read_some():
+        while some := self.log.read_some():
             for told in some:
                 self._take(told)
-        for told in self.desk.lead(coordinator):
+        for told in self.log.lead(coordinator):
             self._take(told)
 
     def _check(self, told: LogResult) -> None:
@@ -86,10 +91,10 @@ class SteppedCoordinator(Coordinator):
         self.on_halt = _fail_where_there_is_a_problem
         self.stepped.take_over("one of several")
         self.identity = outside.identity
-        brain, position = copy.deepcopy(self.brain), self.state.next_position
+        lifecycle, position = copy.deepcopy(self.lifecycle), self.state.next_position
         self.handle(Recovered())
-        if brain.recovering and self.stepped.desk.store.resume() is not None:
-            _compare(brain, _read_from_the_beginning(self, position), outside.now_us)
+        if lifecycle.recovering and self.stepped.log.store.resume() is not None:
+            _compare(lifecycle, _read_from_the_beginning(self, position), outside.now_us)
 
     def now_s(self) -> float:
         return self.clock.now_us() / 1e6
@@ -99,9 +104,9 @@ class SteppedCoordinator(Coordinator):
 
 
 def _read_from_the_beginning(coordinator: Coordinator, end: int) -> Lifecycle:
-    """A brain that has read the whole log, without a checkpoint, up to `end`."""
-    described = coordinator.brain.membership
-    brain = Lifecycle(
+    """A lifecycle that has read the whole log, without a checkpoint, up to `end`."""
+    described = coordinator.lifecycle.membership
+    lifecycle = Lifecycle(
         coordinator.first_view,
         SETTINGS.policy(),
         coordinator.system.protocol,
@@ -109,24 +114,24 @@ def _read_from_the_beginning(coordinator: Coordinator, end: int) -> Lifecycle:
         recovering=True,
         outputs=described.outputs,
     )
-    brain.membership.staying = described.staying
+    lifecycle.membership.staying = described.staying
     store = whole_log(coordinator.store_url)
     for _, entry in islice(store.read_log(), end):
         origin = store.origin(entry)
         if not isinstance(entry, Void):
             told = EntryLogged(entry, origin.departed, origin.joined) if origin is not None else EntryLogged(entry)
-            brain.handle(told, 0)
-    return brain
+            lifecycle.handle(told, 0)
+    return lifecycle
 
 
-def _compare(brain: Lifecycle, whole: Lifecycle, now_us: int) -> None:
+def _compare(lifecycle: Lifecycle, whole: Lifecycle, now_us: int) -> None:
     """Whoever goes on from a checkpoint knows and does what one does that has read all entries (S1, E7)."""
-    if brain.handle(Recovered(), now_us) != whole.handle(Recovered(), now_us):
+    if lifecycle.handle(Recovered(), now_us) != whole.handle(Recovered(), now_us):
         raise Wrong("a coordinator that starts from a checkpoint orders other things")
-    for name, part in vars(whole).items():
-        other = vars(brain)[name]
-        if (vars(part) != vars(other)) if type(part).__module__.startswith("strobe.") else part != other:
-            raise Wrong(f"a coordinator that starts from a checkpoint has another {name}: {vars(other)}, {vars(part)}")
+    found = fields_of(lifecycle)
+    for name, part in fields_of(whole).items():
+        if part != found[name]:
+            raise Wrong(f"a coordinator that starts from a checkpoint has another {name}: {found[name]}, {part}")
 
 
 def _fail_where_there_is_a_problem(problem: str | None) -> None:

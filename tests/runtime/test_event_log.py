@@ -67,7 +67,7 @@ def test_what_the_logging_module_gets_is_plain_as_well(capsys: pytest.CaptureFix
 
 
 def test_a_report_with_quotes_is_read_back_from_the_log(tmp_path) -> None:
-    report = 'process "b" was blamed 3 times. The last that b said: KeyError: "x"'
+    report = 'process "b" was blamed 3 times. Its last error: KeyError: "x"'
     (line,) = lines_of("halted", report=report)
     (tmp_path / "c.log").write_text(f"{line}\n")
     log = ChildLog(tmp_path / "c.log", lambda: None)

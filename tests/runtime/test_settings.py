@@ -29,10 +29,10 @@ def test_a_setting_of_nodes_that_makes_no_sense_is_named(settings: dict[str, Any
         NodeSettings(**settings).check()
 
 
-def test_the_usual_settings_make_sense() -> None:
-    NodeSettings().check()
-    NodeSettings(recording_bytes_max=0, spill_bytes_max=0, backlog_bytes_max=0, delta_chain_max=0).check()
-    CoordinatorSettings().policy()
+def test_settings_in_seconds_become_a_policy_in_microseconds() -> None:
+    policy = CoordinatorSettings(interval_s=2.5, pause_s=0.5, timeout_s=3, attempts_max=2, rollback_window_s=7).policy()
+    assert (policy.interval_us, policy.pause_us_min, policy.timeout_us) == (2_500_000, 500_000, 3_000_000)
+    assert (policy.attempts_max, policy.rollback_window_us) == (2, 7_000_000)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from strobe.causality.trace import Trace, TracedEvent
-from strobe.causality.trace_lines import Receive, Record, Sight
+from strobe.causality.trace_lines import EventContext, Receive, Record
 from strobe.process import System
 from strobe.protocol import ChannelSpec
 from strobe.runtime.tracing.recorder import Tracer
@@ -69,7 +69,7 @@ class TracingHost:
 
     def see(self, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
         ends: list[ChannelSpec] = list(self.specs.values())
-        self.tracer.see(self.trace.processes, ends, inputs, outputs, lambda: self.random_state)
+        self.tracer.set_channels(self.trace.processes, ends, inputs, outputs, lambda: self.random_state)
 
     def run(self) -> None:
         records = self.records()
@@ -106,11 +106,11 @@ class TracingHost:
         assert lead is not None
         record = None
         if lead.payload:
-            sight = msgspec.json.decode(lead.payload, type=Sight)
-            if sight.inputs is not None:
-                self.random_state = sight.random
-                self.see(sight.inputs, sight.outputs)
-            record = msgspec.json.decode(sight.record) if sight.record else None
+            recorded = msgspec.json.decode(lead.payload, type=EventContext)
+            if recorded.inputs is not None:
+                self.random_state = recorded.random
+                self.see(recorded.inputs, recorded.outputs)
+            record = msgspec.json.decode(recorded.record) if recorded.record else None
         if isinstance(lead, Receive):
             channel = self.specs[lead.channel].id
             self.tracer.received(channel, lead.ordinal, len(events), first.ref.position, lead.at)

@@ -1,6 +1,7 @@
 """A copy of a store's log with every entry that was ever in it, for those who compare with what has all of it."""
 
 import os
+import shutil
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -42,3 +43,18 @@ def _keep(root: Path, name: str) -> None:
 
 def _copy(root: Path) -> Path:
     return root.with_name(f"{root.name}-unremoved")
+
+
+def copy_store(root: Path, target: Path) -> None:
+    """Copy a store, with all entries that were ever in it."""
+    for source, copy in ((root, target), (_copy(root), _copy(target))):
+        if source.exists():
+            shutil.copytree(source, copy)
+
+
+def move_store(root: Path, target: Path) -> None:
+    """Move a store, with all entries that were ever in it, to where nothing is or a store that is no longer needed."""
+    for source, place in ((root, target), (_copy(root), _copy(target))):
+        shutil.rmtree(place, ignore_errors=True)
+        if source.exists():
+            source.rename(place)

@@ -1,17 +1,17 @@
-"""Naive detectors: the right definitions, on pictures that are not of a consistent cut with its channels.
+"""Naive detectors: the right definitions, on inputs that are not of a consistent cut with its channels.
 
 One looks at processes one after the other while they go on. The other has a consistent cut, and forgets the channels.
 """
 
-from strobe.causality.pictures import Picture, Stance, picture_of
+from strobe.causality.predicate_input import PredicateInput, ProcessDeclaration, predicate_input_of
 from strobe.declarations import NOTHING
 
 LOOKS_EVERY_US = 700
 
 
 def without_channels(snapshot):
-    """The picture of a snapshot as it would be if nothing were ever in flight."""
-    return Picture(picture_of(snapshot).stances)
+    """The facts of a snapshot as it would be if nothing were ever in flight."""
+    return PredicateInput(predicate_input_of(snapshot).declarations)
 
 
 class Looker:
@@ -27,14 +27,16 @@ class Looker:
         names = list(self.world.nodes)
         if place < len(names):
             state = self.world.nodes[names[place]].capture()
-            self.seen[names[place]] = Stance(state.declared or NOTHING, len(state.timers))
+            self.seen[names[place]] = ProcessDeclaration(state.declared or NOTHING, len(state.timers))
         else:
-            self.judge(Picture(dict(self.seen)))
+            self.judge(PredicateInput(dict(self.seen)))
             place = -1
-        self.world.schedule(self.world.now_us + LOOKS_EVERY_US, self.look, place + 1, None)
+        self.world.scheduler.after(LOOKS_EVERY_US, self.look, place + 1)
 
 
 def end_of(world):
-    """The picture of what really is, when nothing is in flight any more."""
+    """The facts of what really is, when nothing is in flight any more."""
     states = {name: node.capture() for name, node in world.nodes.items()}
-    return Picture({name: Stance(state.declared or NOTHING, len(state.timers)) for name, state in states.items()})
+    return PredicateInput(
+        {name: ProcessDeclaration(state.declared or NOTHING, len(state.timers)) for name, state in states.items()}
+    )

@@ -8,7 +8,7 @@ import msgspec
 from tests.simulation.naive import Looker, without_channels
 
 from strobe import Channel, System
-from strobe.causality.pictures import picture_of
+from strobe.causality.predicate_input import predicate_input_of
 from strobe.protocol import Policy
 from strobe.simulation import Faults, World
 
@@ -62,22 +62,22 @@ def run(system, seed, predicate, snapshots=60, policy=OFTEN, faults=SLOW):
     claims = {detector: [] for detector in (SNAPSHOT, NO_CHANNELS, NO_GRANTS, NO_REQUESTS, ONE_AFTER_THE_OTHER)}
     taken = []
 
-    def claim(detector, picture, states):
-        found = predicate(picture)
+    def claim(detector, facts, states):
+        found = predicate(facts)
         if found.holds:
             claims[detector].append(Claim(world.now_us, found, states))
         return found
 
     def committed(snapshot):
         states = {name: plain(fragment.state) for name, fragment in snapshot.fragments.items()}
-        picture = picture_of(snapshot)
+        facts = predicate_input_of(snapshot)
         claim(NO_CHANNELS, without_channels(snapshot), states)
-        claim(NO_GRANTS, msgspec.structs.replace(picture, granted=frozenset()), states)
-        claim(NO_REQUESTS, msgspec.structs.replace(picture, asked=frozenset()), states)
-        taken.append((world.begun[str(snapshot.id)].at_us, claim(SNAPSHOT, picture, states)))
+        claim(NO_GRANTS, msgspec.structs.replace(facts, granted=frozenset()), states)
+        claim(NO_REQUESTS, msgspec.structs.replace(facts, asked=frozenset()), states)
+        taken.append((world.begun[str(snapshot.id)].at_us, claim(SNAPSHOT, facts, states)))
 
     world.on_commit = committed
-    Looker(world, lambda picture: claim(ONE_AFTER_THE_OTHER, picture, states_now(world)))
+    Looker(world, lambda facts: claim(ONE_AFTER_THE_OTHER, facts, states_now(world)))
     world.run(snapshots)
     assert world.violations == []
     return Run(claims, taken, states_now(world), taken[-1][1])

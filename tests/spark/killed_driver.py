@@ -34,7 +34,7 @@ def main(store: str, to: str, invariants: str, alerts: str, *kill_at: str) -> No
         if kill_at[0] == IN_JOB and step == BatchStep.BEGUN:
             threading.Timer(0.1, kill).start()
         if kill_at[0] == IN_WRITE and step == BatchStep.EVALUATED:
-            output_tables._sync = kill
+            output_tables.finish_file = kill
 
     options = Options(
         invariants=tuple(read_invariants(invariants)),

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from strobe.spark.pipeline.output_tables import TABLES
 from strobe.spark.pipeline.query import Options, Pipeline, PipelineObserver
 
+ROOT = Path(__file__).parents[2]
 CONSERVATION = """-- name: conservation
 -- description: The balances of a sample are 150 in all.
 SELECT snapshot_id, total
@@ -27,8 +28,8 @@ def judge_once(
 
 def run_module(words: list[str], environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """Run a module of ours or of the tests, in a process and with a Spark of its own."""
-    command, root = [sys.executable, "-m", *words], Path(__file__).parents[2]
-    return subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", *words]
+    return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 def written(to: Path) -> dict[str, list[tuple[Any, ...]]]:

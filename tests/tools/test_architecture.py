@@ -43,7 +43,7 @@ def test_every_room_is_in_the_plan() -> None:
     assert {room for room in rooms if f"`{room}/`" not in PLAN and f"### {room}\n" not in PLAN} == set()
 
 
-def test_every_room_says_what_it_is_for() -> None:
+def test_every_package_describes_its_purpose() -> None:
     for path in SOURCE.rglob("__init__.py"):
         assert len(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "") > 40, path
 

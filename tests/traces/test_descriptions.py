@@ -12,12 +12,12 @@ def event_with(payload: bytes) -> TracedEvent:
     return TracedEvent(EventRef("a", 1), Internal("a", 1, "timer", payload=msgspec.Raw(payload)), ())
 
 
-def test_an_event_of_a_log_is_told_as_there() -> None:
+def test_an_event_of_a_log_is_described_as_in_the_log() -> None:
     event = event_with(b'{"log_line":7,"event":"hear \\n and answer"}')
     assert (describe(event), log_line(event)) == ("hear and answer", 7)
 
 
-def test_a_number_out_of_range_is_no_matter_beside_what_is_told() -> None:
+def test_a_number_out_of_range_does_not_hide_the_description() -> None:
     event = event_with(b'{"log_line":7,"event":"hear","size":1e400}')
     assert (describe(event), log_line(event)) == ("hear", 7)
 

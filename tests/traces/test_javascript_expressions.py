@@ -80,7 +80,7 @@ def test_by_runs_the_same_is_found_as_at_every_place() -> None:
 
 
 @pytest.mark.parametrize("beginning", [".*", "(?<host>.*)", r"(?<host>\S*)", r"(?:[^\s]+)", r"\w*?"])
-def test_where_a_run_begins_in_vain_the_rest_of_it_is_passed_over(beginning: str) -> None:
+def test_the_rest_of_a_run_is_skipped_if_its_beginning_does_not_match(beginning: str) -> None:
     """At every place of a line of a million characters, that would take an hour."""
     text = "x" * 1_000_000 + "\nyes {}\n"
     places: list[int] = []

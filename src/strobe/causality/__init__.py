@@ -1,4 +1,8 @@
-"""Happens-before, clocks and cuts: the exact definitions, in memory. Everything else is checked against them (M3)."""
+"""Happens-before, clocks and cuts: the exact definitions, in memory. Everything else is checked against them (M3).
+
+In: traces, snapshots, conditions. Out: whether a cut is consistent, a proof holds, or a predicate is true, with the
+reason. There is no I/O, clock or randomness here.
+"""
 
 from strobe.causality.clocks import EventClocks, HybridTime, VectorClock, vector_clocks
 from strobe.causality.cuts import (
@@ -12,7 +16,7 @@ from strobe.causality.cuts import (
     latest_consistent_cut,
     violating_messages,
 )
-from strobe.causality.pictures import Picture, Stance, picture_of
+from strobe.causality.predicate_input import PredicateInput, ProcessDeclaration, predicate_input_of
 from strobe.causality.predicates import Deadlock, Garbage, Termination, deadlock, garbage, termination
 from strobe.causality.proof import Finding, Verdict, require, verify
 from strobe.causality.reordering import Reordering, reorder
@@ -28,9 +32,9 @@ __all__ = [
     "Garbage",
     "HybridTime",
     "InconsistentCut",
-    "Picture",
+    "PredicateInput",
+    "ProcessDeclaration",
     "Reordering",
-    "Stance",
     "Termination",
     "Trace",
     "TraceInvalid",
@@ -44,7 +48,7 @@ __all__ = [
     "is_consistent",
     "latest_consistent_cut",
     "parse_trace",
-    "picture_of",
+    "predicate_input_of",
     "read_trace",
     "reorder",
     "require",

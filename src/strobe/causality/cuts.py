@@ -167,10 +167,10 @@ def check_cut(trace: Trace, cut: Cut) -> dict[str, int]:
         trace.process_number(process)
     for process in trace.processes:
         if process not in cut:
-            raise UsageError(f"the cut says nothing of the process {process}; give a number of events for each process")
+            raise UsageError(f"the cut does not name the process {process}; give a number of events for each process")
         count, before = trace.event_count(process), trace.first_count(process)
         if not before <= cut[process] <= count:
-            first = f" and {trace.name} begins behind {before} of them" if before else ""
+            first = f" and {trace.name} begins after {before} of them" if before else ""
             raise UsageError(
                 f"the cut has {cut[process]} events of {process}, which has {count}{first}; give a number up to that"
             )
@@ -190,7 +190,7 @@ def _orphans(trace: Trace, positions: Cut) -> Iterator[Orphan]:
             ordinal = tables.ordinal[line]
             if ordinal > sent:
                 sending = table.send_of(ordinal)
-                assert sending is not None, "what a valid trace receives behind its beginning, it sends"
+                assert sending is not None, "a valid trace sends what it receives after its beginning"
                 yield Orphan(channel, ordinal, trace.event_at(sending), trace.event_at(line))
 
 

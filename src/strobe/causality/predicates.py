@@ -21,7 +21,7 @@ from itertools import chain
 
 import msgspec
 
-from strobe.causality.pictures import Picture
+from strobe.causality.predicate_input import PredicateInput
 from strobe.causality.waiting import WaitGraph
 from strobe.protocol.values.view import finishing_order
 
@@ -60,10 +60,10 @@ class Deadlock(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         apart = f"stuck only until a wait times out, which is not stable: {listed(self.until_timeout)}"
         if not self.waits:
-            return f"nobody is deadlocked{'; ' + apart if self.until_timeout else ''}"
+            return f"no process is deadlocked{'; ' + apart if self.until_timeout else ''}"
         knots = "; ".join(self._core(core) for core in self.cores[:NAMED_MAX])
         behind = sorted(set(self.waits) - {process for core in self.cores for process in core})
-        waiting = f"; behind them {listed(behind)}" if behind else ""
+        waiting = f"; waiting for them: {listed(behind)}" if behind else ""
         return f"deadlocked: {knots}{waiting}{'; ' + apart if self.until_timeout else ''}"
 
     def _core(self, core: tuple[str, ...]) -> str:
@@ -85,7 +85,7 @@ class Termination(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         if self.holds:
-            return "terminated: nobody is active, no timer is pending, nothing is in flight"
+            return "terminated: no process is active, no timer is pending, nothing is in flight"
         reasons = [f"active: {listed(self.active)}"] if self.active else []
         reasons += [f"timers pending at {listed(self.timers)}"] if self.timers else []
         reasons += [f"in flight on {listed(self.in_flight)}"] if self.in_flight else []
@@ -104,42 +104,42 @@ class Garbage(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         if not self.garbage:
-            return f"none of {self.things} is garbage" if self.things else "nothing declares what it refers to"
+            return f"none of {self.things} is garbage" if self.things else "no process declares references"
         verb = "is" if len(self.garbage) == 1 else "are"
         return f"{len(self.garbage)} of {self.things} {verb} garbage: {listed(self.garbage)}"
 
 
-def deadlock(picture: Picture) -> Deadlock:
-    """Return the deadlocked processes in `picture`, and the evidence."""
-    waiting = WaitGraph(picture, timeouts_end=True)
+def deadlock(facts: PredicateInput) -> Deadlock:
+    """Return the deadlocked processes in `facts`, and the evidence."""
+    waiting = WaitGraph(facts, timeouts_end=True)
     waits = {process: tuple(sorted(waiting.in_vain(process))) for process in waiting.stuck}
     needed = {process: sorted(waiting.needed(process)) for process in waits}
-    at_most = WaitGraph(picture, timeouts_end=False).stuck if waiting.times_out else ()
+    at_most = WaitGraph(facts, timeouts_end=False).stuck if waiting.times_out else ()
     until_timeout = tuple(process for process in at_most if process not in waits)
     return Deadlock(waits, tuple(_closed_components(needed)), until_timeout)
 
 
-def termination(picture: Picture) -> Termination:
-    """Return what can still happen in `picture`."""
-    stances = picture.stances.items()
+def termination(facts: PredicateInput) -> Termination:
+    """Return what can still happen in `facts`."""
+    declarations = facts.declarations.items()
     return Termination(
-        tuple(sorted(process for process, stance in stances if stance.declared.active)),
-        dict(sorted((process, stance.timers) for process, stance in stances if stance.timers)),
-        dict(sorted(picture.in_flight.items())),
+        tuple(sorted(process for process, declaration in declarations if declaration.declared.active)),
+        dict(sorted((process, declaration.timers) for process, declaration in declarations if declaration.timers)),
+        dict(sorted(facts.in_flight.items())),
     )
 
 
-def garbage(picture: Picture) -> Garbage:
-    """Return what cannot be reached in `picture` any more."""
+def garbage(facts: PredicateInput) -> Garbage:
+    """Return what cannot be reached in `facts` any more."""
     references: dict[str, tuple[str, ...]] = {}
-    for stance in picture.stances.values():
-        for holder, names in stance.declared.references.items():
+    for declaration in facts.declarations.values():
+        for holder, names in declaration.declared.references.items():
             references[holder] = references[holder] + names if holder in references else names
-    reached = {process for process, stance in picture.stances.items() if stance.awake}
-    reached |= picture.receiving | picture.carried
+    reached = {process for process, declaration in facts.declarations.items() if declaration.awake}
+    reached |= facts.receiving | facts.carried
     following = list(reached)
     for name in following:  # grows during the loop
-        for other in chain(references.get(name, ()), picture.sends_to.get(name, ())):
+        for other in chain(references.get(name, ()), facts.sends_to.get(name, ())):
             if other not in reached:
                 reached.add(other)
                 following.append(other)

@@ -201,7 +201,7 @@ def _frame(channel: ChannelSpec, place: int, item: InFlight) -> tuple[Finding, .
     elif not 0 <= consumed < count:
         problem = f"in-flight frame {place} of {count} messages cannot have {consumed} consumed"
     else:
-        problem = f"in-flight frame {place} says {count} messages, its body does not"
+        problem = f"in-flight frame {place} claims {count} messages, but its body has another number"
     return (Finding("frame", channel.id, problem),)
 
 

@@ -42,7 +42,7 @@ class Reordering(msgspec.Struct, frozen=True):
                 problems.append(f"{event} is not in the trace")
                 continue
             if (place < self.cut_index) != (event.position <= self.cut.get(event.process, 0)):
-                problems.append(f"{event} stands {self._wrong_side(place)}")
+                problems.append(f"{event} is {self._wrong_side(place)}")
             problems += execution.run(event)
         problems += [f"{event} is left out" for event in trace.events() if event not in execution.seen]
         return problems + self._cut_problems(trace)
@@ -50,12 +50,12 @@ class Reordering(msgspec.Struct, frozen=True):
     def _wrong_side(self, place: int) -> str:
         if place < self.cut_index:
             return "among the events of the cut, but is not one of them"
-        return "behind the events of the cut, but is one of them"
+        return "after the events of the cut, but is one of them"
 
     def _cut_problems(self, trace: Trace) -> list[str]:
         unknown = self.cut.keys() - set(trace.processes)
         return [
-            *(f"the cut says nothing of {process}" for process in trace.processes if process not in self.cut),
+            *(f"the cut does not name {process}" for process in trace.processes if process not in self.cut),
             *(f"the cut names {process}, which is not in the trace" for process in sorted(unknown)),
         ]
 
@@ -98,7 +98,7 @@ class _Execution:
             return
         self.seen.add(event)
         if event.position < self.latest[event.process]:
-            yield f"{event} comes behind event {self.latest[event.process]}"
+            yield f"{event} comes after event {self.latest[event.process]}"
         self.latest[event.process] = max(event.position, self.latest[event.process])
         tables = self.trace.tables
         for line in tables.event_lines(tables.process_names[event.process], event.position):

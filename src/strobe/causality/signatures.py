@@ -110,11 +110,11 @@ def _problem(
     from cryptography.exceptions import InvalidSignature
 
     if record is None:
-        return "is in the view, but there is nothing of it that could be signed"
+        return "is in the view, but has no part that could be signed"
     if record.signature is None:
         return "has not signed its part"
     if key is None:
-        return "has signed its part, but there is no public key of it to check that with"
+        return "has signed its part, but there is no public key to verify it"
     try:
         key.verify(bytes.fromhex(record.signature), signed_bytes(snapshot_id, view_hash, process, record))
     except (InvalidSignature, ValueError, OverflowError):

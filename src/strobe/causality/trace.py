@@ -137,7 +137,7 @@ class Trace:
         table = self.tables.channels[self.tables.channel_names[channel]]
         line = table.send_of(ordinal)
         if line is None:
-            first = f", and it begins behind message {table.base}" if table.base else ""
+            first = f", and it begins after message {table.base}" if table.base else ""
             raise UsageError(f"{self.name} has no message {ordinal} of {channel}: {table.sent_count} were sent{first}")
         return self.event_at(line)
 
@@ -160,7 +160,7 @@ class Trace:
         """Raise UsageError unless `process` has an event number `position`."""
         count, before = self.event_count(process), self.first_count(process)
         if not before < position <= count:
-            first = f", and the trace begins behind event {before}" if before else ""
+            first = f", and the trace begins after event {before}" if before else ""
             raise UsageError(f"{self.name} has no event {position} of {process}: the process has {count} events{first}")
 
     def process_number(self, process: str) -> int:

@@ -85,7 +85,7 @@ class _Check:
 
     def events(self) -> Iterator[Violation]:
         for index in self.tables.misplaced_leads:
-            problem = "this line stands behind another of its event; an event begins with one internal or with receives"
+            problem = "this line comes after another of its event; an event begins with one internal or with receives"
             yield self._violation(index, problem)
         for table in self.known_processes:
             yield from self._positions(table)
@@ -162,7 +162,7 @@ class _Check:
                 continue
             first[ordinal] = index
             if ordered and ordinal < highest:
-                problem = f"message {ordinal} is {verb} behind message {highest} ({self._place(first[highest])})"
+                problem = f"message {ordinal} is {verb} after message {highest} ({self._place(first[highest])})"
                 yield self._violation(index, f"{problem}: reordered")
             elif ordered and (missing := _missing_text(expected, present, highest, ordinal)):
                 yield self._violation(index, f"message {ordinal} is {verb}, but {missing} never {verb}: a gap")
@@ -179,7 +179,7 @@ class _Check:
         for index in table.records:
             position, snapshot = self.tables.position[index], self.tables.subject[index]
             if position > event_count:
-                yield self._violation(index, f"the record is behind the end: the process has {event_count} events")
+                yield self._violation(index, f"the record is after the end: the process has {event_count} events")
             if position < highest:
                 yield self._violation(index, f"the record is out of order: one at position {highest} comes before it")
             if snapshot in first:

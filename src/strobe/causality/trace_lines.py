@@ -76,7 +76,7 @@ class Record(_Line, frozen=True, tag="record", omit_defaults=True, gc=False):
 Line = Send | Receive | Internal | Record
 
 
-class Sight(msgspec.Struct, frozen=True, omit_defaults=True):
+class EventContext(msgspec.Struct, frozen=True, omit_defaults=True):
     """The payload of a `receive` or `internal` line in a full trace: inputs that the process cannot compute itself.
 
     From this event on it sees these channels, and its random generator is in this state. Both are absent if nothing
@@ -173,7 +173,7 @@ def check_header(header: TraceHeader) -> None:
     View(0, header.processes, header.channels).check()
     for life, process in header.lives.items():
         if {life, process} - set(header.processes) or process in header.lives:
-            raise UsageError(f"{life!r} is said to be a life of {process!r}: both must be processes of the header")
+            raise UsageError(f"{life!r} is listed in `lives` for {process!r}: both must be processes of the header")
     start, kinds = header.start, {channel.id: channel.kind for channel in header.channels}
     for unknown in (start.positions.keys() - set(header.processes)) | ((start.sent | start.in_flight).keys() - kinds):
         raise UsageError(f"the start names {unknown!r}, which is no process or channel of the header")

@@ -1,4 +1,4 @@
-"""Which processes can proceed in a picture (G2): the least fixed point of its waits, in linear time.
+"""Which processes can proceed at a cut (G2): the least fixed point of its waits, in linear time.
 
 Each wait, and each wait nested in one, is a *term*. A term counts its missing members: one if any suffices, else all.
 When a process is found able to proceed, every term with it as a member counts down. A term that misses nothing is met:
@@ -8,7 +8,7 @@ it counts down in the term above it, or lets its process proceed. So every membe
 from collections.abc import Iterator
 from typing import Union
 
-from strobe.causality.pictures import Picture
+from strobe.causality.predicate_input import PredicateInput
 from strobe.declarations import Waits
 
 Member = Union[str, "_Term"]
@@ -28,21 +28,21 @@ class _Term:
 
 
 class WaitGraph:
-    """All waits of a picture, and the processes that can still proceed; `times_out`: whether any wait does."""
+    """All waits at a cut, and the processes that can still proceed; `times_out`: whether any wait does."""
 
-    def __init__(self, picture: Picture, *, timeouts_end: bool) -> None:
-        self._picture = picture
+    def __init__(self, facts: PredicateInput, *, timeouts_end: bool) -> None:
+        self._facts = facts
         self._timeouts_end = timeouts_end
         self._terms: dict[str, _Term] = {}
         self._behind: dict[str, list[_Term]] = {}
         self._met: list[_Term] = []
         self.times_out = False
         found: list[str] = []
-        for process, stance in picture.stances.items():
-            if stance.declared.waits is None:
+        for process, declaration in facts.declarations.items():
+            if declaration.declared.waits is None:
                 found.append(process)
             else:
-                self._terms[process] = self._term(process, stance.declared.waits)
+                self._terms[process] = self._term(process, declaration.declared.waits)
         self.can_proceed = self._least(found)
 
     @property
@@ -88,7 +88,7 @@ class WaitGraph:
         """Count down members that are met already, and register the others."""
         for member in term.members:
             if isinstance(member, str):
-                if self._picture.need_not_count(term.process, member):
+                if self._facts.need_not_count(term.process, member):
                     term.lacks -= 1
                 else:
                     self._behind.setdefault(member, []).append(term)
@@ -122,7 +122,7 @@ class WaitGraph:
 
     def _is_met(self, process: str, member: Member) -> bool:
         if isinstance(member, str):
-            return member in self.can_proceed or self._picture.need_not_count(process, member)
+            return member in self.can_proceed or self._facts.need_not_count(process, member)
         return member.lacks <= 0
 
 

@@ -1,4 +1,7 @@
-"""The command line: parses arguments and prints results. The work of each command is in the other packages."""
+"""The command line: parses arguments and prints results. The work of each command is in the other packages.
+
+In: `sys.argv`. Out: text or one JSON document on stdout, everything else on stderr, and an exit code.
+"""
 
 from collections.abc import Sequence
 

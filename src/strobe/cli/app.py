@@ -21,12 +21,12 @@ from strobe.cli.shell.output import (
     flush,
     is_disk_failure,
     is_lost,
-    lose,
+    mark_lost,
     note_lines,
     print_error,
     print_json,
     print_line,
-    say_lines,
+    print_lines,
 )
 from strobe.errors import StrobeError
 
@@ -63,7 +63,7 @@ def strobe(
       strobe demo
     """
     if ctx.invoked_subcommand is None:
-        say_lines(ctx.get_help())
+        print_lines(ctx.get_help())
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -98,7 +98,7 @@ def _run(words: list[str]) -> int:
         raise
     except OSError as error:
         if is_disk_failure(error) and _printed_by_parser(error):  # the parser prints its help straight to stdout
-            lose(sys.stdout)
+            mark_lost(sys.stdout)
             return 0
         return _fail_as_bug(words, error)
     except Exception as error:  # noqa: BLE001 -- the last resort: any other exception is a bug, and is shown as one
@@ -136,9 +136,9 @@ def _usage_problem(error: typer.TyperException) -> str:
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "strobe"
     problem = _lower(error.format_message()).replace(_LIBRARY_WORDS, "")
-    meant = getattr(getattr(error, "param", None), "help", None)
-    if problem.startswith("missing argument ") and meant:
-        problem = f"{problem} ({_lower(meant)})"
+    help_text = getattr(getattr(error, "param", None), "help", None)
+    if problem.startswith("missing argument ") and help_text:
+        problem = f"{problem} ({_lower(help_text)})"
     return f"{problem}{' See' if problem.endswith('?') else '; see'}: {command} --help"
 
 
@@ -149,6 +149,6 @@ def _lower(sentence: str) -> str:
 
 def _forget_stdout() -> None:
     """Redirect stdout to /dev/null after its reader has closed, as with `| head`: the final flush must not fail."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)

@@ -9,7 +9,7 @@ import typer
 
 from strobe.causality.predicates import Predicate
 from strobe.cli.shell.commands import JsonOption, KeysOption, StoreOption, ViewOption, new_app
-from strobe.cli.shell.logging_setup import Noted
+from strobe.cli.shell.logging_setup import NoteHandler
 from strobe.cli.shell.output import (
     Column,
     ProgressLine,
@@ -19,9 +19,9 @@ from strobe.cli.shell.output import (
     print_json,
     print_line,
     print_table,
-    say_wrapped,
+    print_wrapped,
 )
-from strobe.cli.shell.signals import interruptible
+from strobe.cli.shell.waiting import interruptible
 from strobe.cli.snapshots.verify import read_view
 from strobe.errors import UsageError
 
@@ -168,7 +168,7 @@ def _run(pipeline: "Pipeline", once: bool, interrupted: list[int], progress: Pro
     class Shown(PipelineObserver):
         looked_s = 0.0
 
-        def look(self) -> bool:
+        def poll(self) -> bool:
             if time.monotonic() - self.looked_s >= _LOOK_AT_LOG_EVERY_S:
                 results.refresh()
                 progress.show(
@@ -179,7 +179,7 @@ def _run(pipeline: "Pipeline", once: bool, interrupted: list[int], progress: Pro
                 self.looked_s = time.monotonic()
             return bool(interrupted)
 
-        def trouble(self, reason: str) -> None:
+        def report(self, reason: str) -> None:
             note(reason)
 
     pipeline.run(once=once, watch=Shown())
@@ -209,11 +209,11 @@ def _print(results: "Results", described: dict[str, str], to: str) -> None:
         print_line()
     for check in dict.fromkeys(row[c.CHECK] for row in results.shown):
         if check in described:
-            say_wrapped(f"{check}: {described[check]}")
+            print_wrapped(f"{check}: {described[check]}")
     for row in results.shown[:SHOWN_MAX]:
-        say_wrapped(f"{row[c.SNAPSHOT_ID]} {row[c.CHECK]}: {row[c.VERDICT]}, {row[c.REASON]}")
+        print_wrapped(f"{row[c.SNAPSHOT_ID]} {row[c.CHECK]}: {row[c.VERDICT]}, {row[c.REASON]}")
     for row in results.quarantine[:SHOWN_MAX]:
-        say_wrapped(f"quarantined: {row[c.URI]}: {row[c.REASON]}")
+        print_wrapped(f"quarantined: {row[c.URI]}: {row[c.REASON]}")
     more = results.failing - min(len(results.shown), SHOWN_MAX)
     if more > 0:
         print_line(f"and {count(more, 'verdict')} more that do not hold; see {to}/verdicts")
@@ -241,5 +241,5 @@ def _quiet_logs() -> None:
     # On an interrupt, py4j prints its stack through the root logger, unless that has a handler.
     logging.getLogger().addHandler(logging.NullHandler())
     logger = logging.getLogger("strobe.pipeline")
-    logger.handlers[:] = [Noted()]
+    logger.handlers[:] = [NoteHandler()]
     logger.propagate = False

@@ -44,7 +44,7 @@ class FrozenView:
         self._values: dict[int, dict[Key, Stored]] = {}
         self._numbers: dict[int, dict[Key, int]] = {}
 
-    def put_aside(self, index: int, key: Key, value: Stored, changed: int) -> None:
+    def save_old(self, index: int, key: Key, value: Stored, changed: int) -> None:
         """Save the value that `key` had at the freeze, unless it is saved already."""
         values = self._values.get(index)
         if values is None:
@@ -58,13 +58,13 @@ class FrozenView:
         """Return all entries of a shard at the freeze."""
         # Copy even if no values were saved: the copy reads all entries from memory in one pass. Copying and then
         # encoding takes two thirds of the time of encoding the original.
-        as_it_was = shard.copy()
+        at_freeze = shard.copy()
         for key, value in self._values.get(index, {}).items():
             if value is ABSENT:
-                as_it_was.pop(key, None)
+                at_freeze.pop(key, None)
             else:
-                as_it_was[key] = value
-        return as_it_was
+                at_freeze[key] = value
+        return at_freeze
 
     def changes(
         self, shard: dict[Key, Stored], changed: dict[Key, int], index: int, since: int
@@ -78,13 +78,13 @@ class FrozenView:
             del found[key]
         return found, gone
 
-    def pass_shard(self, index: int) -> None:
+    def finish_shard(self, index: int) -> None:
         """Record that this shard is not read again."""
         self.next_shard = index + 1
         self._values.pop(index, None)
         self._numbers.pop(index, None)
 
-    def pass_all(self) -> None:
+    def finish_all(self) -> None:
         """Record that no shard is read again. This may run in any thread, when it drops the last reference."""
         self.next_shard = SHARDS
         self._values.clear()
@@ -135,7 +135,7 @@ class Entries:
 
     def release(self, view: FrozenView) -> None:
         """Save no more old values for `view`."""
-        view.pass_all()
+        view.finish_all()
         if view in self.views:
             self.views.remove(view)
 
@@ -146,7 +146,7 @@ class Entries:
     def drop_stale(self, index: int) -> None:
         """Discard the changes of a shard that no delta can need any more."""
         changed = self.changed[index]
-        if changed and not self._is_awaited(index):
+        if changed and not self._is_being_read(index):
             known_since = self.known_since
             fresh = {key: at for key, at in changed.items() if at > known_since}
             if len(fresh) < len(changed):
@@ -156,16 +156,16 @@ class Entries:
         changed = self.changed[index]
         for view in self.views:
             if view.next_shard <= index:
-                view.put_aside(index, key, shard.get(key, ABSENT), changed.get(key, 0))
+                view.save_old(index, key, shard.get(key, ABSENT), changed.get(key, 0))
         changed[key] = self.generation
 
     def _bound(self, index: int) -> None:
         """Limit the memory for deleted keys in case no snapshot ever commits."""
         self.drop_stale(index)
-        if len(self.changed[index]) > 2 * len(self.shards[index]) and not self._is_awaited(index):
+        if len(self.changed[index]) > 2 * len(self.shards[index]) and not self._is_being_read(index):
             # There are more deletions than entries: writing everything costs about as much as a delta.
             self.known_since = self.generation
             self.changed[index] = {}
 
-    def _is_awaited(self, index: int) -> bool:
+    def _is_being_read(self, index: int) -> bool:
         return any(view.next_shard <= index for view in self.views)

@@ -73,7 +73,7 @@ class Frozen:
 
     def __del__(self) -> None:
         # Not `close`: this may run in another thread while a write iterates over the list of views.
-        self._view.pass_all()
+        self._view.finish_all()
 
     def _slices(self, since: int | None) -> Iterator[bytes]:
         # Freeing one large block makes malloc keep blocks of such sizes for reuse. Otherwise it would return the memory
@@ -110,7 +110,7 @@ class Frozen:
             found = view.entries(entries.shards[index], index)
         else:
             found, gone = view.changes(entries.shards[index], entries.changed[index], index, since)
-        view.pass_shard(index)
+        view.finish_shard(index)
         entries.drop_stale(index)
         yield from self._divided(found)
         if gone:

@@ -43,7 +43,7 @@ def pack_part(part: Mapping[Key, Any] | Sequence[Any]) -> tuple[bytes, bytes]:
     """Return the length of a part and the part: entries to set, or keys to delete, which need not exist."""
     body = _encode(part)
     if len(body) > _LENGTH_MAX:
-        raise UsageError(f"a part of a keyed state has {len(body)} bytes; values of gigabytes belong into files")
+        raise UsageError(f"a part of a keyed state has {len(body)} bytes; store values of gigabytes in files")
     return _LENGTH.pack(_UINT32, len(body)), body
 
 
@@ -106,11 +106,11 @@ def _values(rest: memoryview) -> Iterator[memoryview]:
     offset, end = 0, len(rest)
     while offset < end:
         if offset + _LENGTH.size > end:
-            raise ValueError("it ends within a length")
+            raise ValueError("it ends in the middle of a length")
         code, length = _LENGTH.unpack_from(rest, offset)
         offset += _LENGTH.size
         if code != _UINT32 or not 0 < length <= end - offset:
-            raise ValueError(f"at byte {offset - _LENGTH.size}, there is no length of what follows")
+            raise ValueError(f"at byte {offset - _LENGTH.size}, a length is missing")
         yield rest[offset : offset + length]
         offset += length
 

@@ -16,7 +16,7 @@ A host is the program that drives these machines: the simulator, the explorer or
 8. Verify the proof of a snapshot before committing it (`strobe.causality.verify`): a channel that breaks its promise at
    one process must never lead to a snapshot that claims to be good (M2).
 9. Pass a process its orders in the order in which the coordinator gave them.
-10. On `TellRestore`, discard everything of the previous epoch: timers, recordings, messages in transit. Give the
+10. On `RestoreState`, discard everything of the previous epoch: timers, recordings, messages in transit. Give the
     process its recorded state, make its protocol with `restored`, pass the recorded frames before anything from the
     wire, and report `Drained`. Never accept a message sent in another epoch (R1).
 11. The hot path may bypass events and effects: `take_plain` counts a frame that only needs to be delivered, `number`

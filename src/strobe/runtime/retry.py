@@ -9,6 +9,7 @@ from asyncio import sleep
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from strobe.backoff import Backoff
 from strobe.errors import (
     SnapshotError,
     StoreCorrupt,
@@ -50,7 +51,7 @@ class RetryLoop:
 
     async def until_done(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
         """Return the result of `attempt`, retried with growing back-off while its errors are transient."""
-        pause_s = PAUSE_S_MIN
+        backoff = Backoff(PAUSE_S_MIN, PAUSE_S_MAX)
         try:
             while True:
                 try:
@@ -59,8 +60,7 @@ class RetryLoop:
                     if not is_transient(error):
                         raise
                     self._note(text_of(error))
-                await sleep(pause_s)
-                pause_s = min(PAUSE_S_MAX, 2 * pause_s)
+                await sleep(backoff.next())
         finally:
             self.waiting = ""
 

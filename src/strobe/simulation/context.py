@@ -60,13 +60,13 @@ class SimulatedContext(Context):
 
     def set_timer(self, name: str, after_s: float) -> None:
         self.bound.spend(TIMER_BYTES + len(name))
-        self._node.set_timer(name, after_s)
+        self._node.timers.set(name, after_s)
 
     def cancel_timer(self, name: str) -> None:
-        self._node.cancel_timer(name)
+        self._node.timers.cancel(name)
 
     def now(self) -> float:
-        return self._node.world.now_us / 1_000_000
+        return self._node.network.scheduler.now_us / 1_000_000
 
     def emit(self, record: Any) -> None:
         self.bound.spend(RECORD_BYTES + sys.getsizeof(record))
@@ -74,6 +74,6 @@ class SimulatedContext(Context):
 
     def snapshot(self) -> str:
         self.bound.spend(REQUEST_BYTES)
-        requested = self._node.name_snapshot(len(self.requested))
+        requested: str = self._node.protocol.name_snapshot(self._node.position, len(self.requested))
         self.requested.append(requested)
         return requested

@@ -4,9 +4,7 @@ A crash loses the `Lifecycle` and the fragments. A restart rebuilds everything f
 """
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
-
-import msgspec
+from typing import Protocol
 
 from strobe.errors import LogConflict
 from strobe.protocol import Fragment, Lifecycle, Policy, Snapshot, SnapshotId, View
@@ -24,27 +22,18 @@ from strobe.protocol.coordinator.messages import (
     ProcessReturned,
     ProcessWithoutState,
     Recovered,
-    TellOutcome,
+    ReportOutcome,
     TimePassed,
     WakeAt,
 )
-from strobe.protocol.values.log_entries import Commit, Entry, EpochStart, Manifest, ReadEntry
+from strobe.protocol.values.log_entries import Begin, Commit, Entry, EpochStart, Manifest, ReadEntry
+from strobe.simulation.network import Network
+from strobe.simulation.rollbacks import Registered, Rollbacks
 from strobe.storage import Store
-
-if TYPE_CHECKING:
-    from strobe.simulation.world import World
 
 
 class CoordinatorCrashed(Exception):
     """Raised inside a step of a commit, to crash there."""
-
-
-class Registered(msgspec.Struct, frozen=True):
-    """With rollbacks: a process registers this run of its program, with its state of `epoch` (0: none)."""
-
-    process: str
-    instance: int
-    epoch: int
 
 
 class MemoryLog:
@@ -99,12 +88,25 @@ class StoreLog:
         return self.store.write_snapshot(snapshot)
 
 
+class CoordinatorWorld(Protocol):
+    """What the coordinator uses of its world."""
+
+    network: Network
+    rollbacks: Rollbacks | None
+    views: dict[int, View]
+
+    def order(self, effect: CoordinatorEffect) -> None: ...
+    def logged(self, entry: ReadEntry) -> None: ...
+    def accepts(self, snapshot: Snapshot) -> bool: ...
+    def coordinator_crashed(self) -> None: ...
+
+
 class Coordinator:
     """Drives a `Lifecycle`, and recovers from crashes."""
 
     def __init__(
         self,
-        world: "World",
+        world: CoordinatorWorld,
         log: MemoryLog | StoreLog,
         view: View,
         policy: Policy,
@@ -112,15 +114,17 @@ class Coordinator:
         lifecycle_class: type[Lifecycle],
     ) -> None:
         self.world = world
+        self.scheduler = world.network.scheduler
         self.log = log
         self.first_view = view
         self.policy = policy
         self.protocol = protocol
         self.lifecycle_class = lifecycle_class
         self.up = False
+        self.halted: str | None = None
         self.position = 0
         self.waking_at_us: int | None = None
-        self.brain = lifecycle_class(view, policy, protocol)
+        self.lifecycle = lifecycle_class(view, policy, protocol)
         self.fragments: dict[SnapshotId, dict[str, Fragment]] = {}
         # With rollbacks: the run of each process that receives orders.
         self.instances: dict[str, int] = {}
@@ -129,7 +133,7 @@ class Coordinator:
         """Start or restart, from the log alone."""
         rollbacks = self.world.rollbacks
         first_epoch = 1 if rollbacks is None else 0  # with rollbacks, processes start when they are ordered to
-        self.brain = self.lifecycle_class(
+        self.lifecycle = self.lifecycle_class(
             self.first_view, self.policy, self.protocol, epoch=first_epoch, recovering=True
         )
         self.fragments = {}
@@ -138,20 +142,31 @@ class Coordinator:
         self.waking_at_us = None
         self.up = True
         if rollbacks is not None:
-            self.world.network.reset_control()
             rollbacks.register_all()
         self._read()
         self.handle(Recovered())
 
-    def registered(self, item: Registered) -> None:
-        """Handle a registration: the process continues, or needs a state to restore."""
+    def receive(self, item: CoordinatorEvent | Fragment | Registered) -> None:
+        """Handle what a process sends. A crashed coordinator ignores it."""
         if not self.up:
             return
+        match item:
+            case Fragment():
+                self.fragments.setdefault(item.snapshot, {})[item.process] = item
+                self.handle(FragmentArrived(item.snapshot, item.process, item.view))
+            case Registered():
+                self._registered(item)
+            case _:
+                self.handle(item)
+
+    def _registered(self, item: Registered) -> None:
+        """Handle a registration: the process continues, or needs a state to restore."""
         process, epoch = item.process, item.epoch
         self.instances[process] = item.instance
-        if epoch == 0 and process not in self.brain.membership.everyone:
-            self.world.forget(process)  # it was dismissed, and missed that order
-        elif epoch == self.brain.epoch:
+        if epoch == 0 and process not in self.lifecycle.membership.everyone:
+            assert self.world.rollbacks is not None
+            self.world.rollbacks.discard(process)  # it was dismissed, and missed that order
+        elif epoch == self.lifecycle.epoch:
             self.handle(ProcessReturned(process))
         else:
             self.handle(ProcessWithoutState(process, epoch))
@@ -161,21 +176,14 @@ class Coordinator:
 
     def rest(self) -> None:
         """Begin no more snapshots."""
-        self.brain.schedule.rest()
-
-    def arrived(self, fragment: Fragment) -> None:
-        """Handle a fragment from its process."""
-        if not self.up:
-            return
-        self.fragments.setdefault(fragment.snapshot, {})[fragment.process] = fragment
-        self.handle(FragmentArrived(fragment.snapshot, fragment.process, fragment.view))
+        self.lifecycle.schedule.rest()
 
     def handle(self, event: CoordinatorEvent) -> None:
         """Pass an event to the `Lifecycle` and carry out its effects. A crashed coordinator ignores it."""
         if not self.up:
             return
         try:
-            self._carry_out(self.brain.handle(event, self.world.now_us))
+            self._carry_out(self.lifecycle.handle(event, self.scheduler.now_us))
         except CoordinatorCrashed:
             self.world.coordinator_crashed()
 
@@ -187,15 +195,15 @@ class Coordinator:
                 case Append():
                     self._append(effect.entry)
                 case CommitSnapshot():
-                    self._commit(effect.snapshot)
+                    self._commit(effect.snapshot, effect.begin)
                 case WakeAt():
                     self._wake_at(effect.at_us)
                 case ChooseSnapshot():
-                    later = self.world.now_us + self.world.network.draw_delay_us()
-                    self.world.schedule(later, self._choose, self.brain, effect.wanted)
+                    delay_us = self.world.network.draw_delay_us()
+                    self.scheduler.after(delay_us, self._choose, self.lifecycle, effect.wanted)
                 case Halt():
-                    self.world.halted = effect.report
-                case TellOutcome():
+                    self.halted = effect.report
+                case ReportOutcome():
                     self.fragments.pop(effect.snapshot, None)
                     self.world.order(effect)
                 case _:
@@ -219,8 +227,7 @@ class Coordinator:
                 self.fragments = {known: parts for known, parts in self.fragments.items() if known.epoch >= entry.epoch}
             self.handle(EntryLogged(entry))
 
-    def _commit(self, snapshot: SnapshotId) -> None:
-        begin = self.brain.open[snapshot].begin
+    def _commit(self, snapshot: SnapshotId, begin: Begin) -> None:
         retries = SnapshotId.parse(begin.retries) if begin.retries else None
         fragments = self.fragments[snapshot]
         whole = Snapshot(
@@ -230,26 +237,25 @@ class Coordinator:
             self.world.views[begin.view],
             {process: fragments[process] for process in sorted(fragments)},
             begin.at_us,
-            self.world.now_us,
+            self.scheduler.now_us,
             retries,
         )
         if not self.world.accepts(whole):
             self.handle(CommitFailed(snapshot, "its proof does not hold"))
             return
         manifest = self.log.write(whole)
-        self.world.assembled[str(snapshot)] = whole
-        self._append(Commit(str(snapshot), manifest, self.world.now_us))
+        self._append(Commit(str(snapshot), manifest, self.scheduler.now_us))
 
-    def _choose(self, brain: Lifecycle, wanted: str | None) -> None:
-        if brain is self.brain and self.world.rollbacks is not None:
+    def _choose(self, lifecycle: Lifecycle, wanted: str | None) -> None:
+        if lifecycle is self.lifecycle and self.world.rollbacks is not None:
             self.handle(self.world.rollbacks.choose(wanted))
 
     def _wake_at(self, at_us: int) -> None:
         if self.waking_at_us is None or at_us < self.waking_at_us:
             self.waking_at_us = at_us
-            self.world.schedule(at_us, self._wake, self.brain, None)
+            self.scheduler.at(at_us, self._wake, self.lifecycle)
 
-    def _wake(self, brain: Lifecycle, _: None) -> None:
-        if brain is self.brain:
+    def _wake(self, lifecycle: Lifecycle, _: None) -> None:
+        if lifecycle is self.lifecycle:
             self.waking_at_us = None
             self.handle(TimePassed())

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from strobe.simulation.world import World
 
 
-ASKED_FOR = 0.25
+REQUESTED_SHARE = 0.25
 """The share of rollbacks that are requested; the others follow from a crash."""
 
 
@@ -30,7 +30,7 @@ class Injector:
         self.crashed_at: list[str] = []
         self.blocked: list[list[Link]] = []
         # The process that left last.
-        self.guest: str | None = None
+        self.last_leaver: str | None = None
         log.on_step = self._step
 
     def start(self) -> None:
@@ -59,7 +59,7 @@ class Injector:
 
     def _every(self, mean_us: int, fault: Callable[[], None]) -> None:
         if mean_us:
-            self.world.schedule(self.world.now_us + self._draw(mean_us), self._repeat, mean_us, fault)
+            self.world.scheduler.after(self._draw(mean_us), self._repeat, mean_us, fault)
 
     def _repeat(self, mean_us: int, fault: Callable[[], None]) -> None:
         if self.active:
@@ -108,15 +108,15 @@ class Injector:
     def _roll_back(self) -> None:
         """Crash one or more processes and delete their state, or request an older snapshot."""
         world = self.world
-        if self.random.random() < ASKED_FOR:
+        if self.random.random() < REQUESTED_SHARE:
             wanted = self.random.choice([None, *world.committed[-8:]])
-            world.coordinator.handle(RestoreWanted(wanted, "somebody asked for it"))
+            world.coordinator.handle(RestoreWanted(wanted, "requested"))
             self._note("rollbacks asked for")
             return
         assert world.rollbacks is not None
         up = [name for name, node in sorted(world.nodes.items()) if not node.down]
         for name in self.random.sample(up, min(len(up), self.random.choice((1, 1, 1, 2, len(up))))):
-            world.lose(name)
+            world.lose_state(name)
             self._note("crashes that take the state")
             self._later(world.faults.crash_us, self._restart, name)
 
@@ -147,11 +147,11 @@ class Injector:
 
     def _change_membership(self) -> None:
         world = self.world
-        if not world.coordinator.up or not world.coordinator.brain.settled:
+        if not world.coordinator.up or not world.coordinator.lifecycle.settled:
             return
-        view = world.coordinator.brain.view
-        if world.gone:
-            name = self.random.choice(sorted(world.gone))
+        view = world.coordinator.lifecycle.view
+        if world.departed:
+            name = self.random.choice(sorted(world.departed))
             there = {*view.processes, name}
             channels = tuple(
                 spec
@@ -166,9 +166,9 @@ class Injector:
 
     def _draw_leaver(self) -> str:
         """With rollbacks, always choose the same process: a leave may be repeated in a timeline that lacks others."""
-        if self.guest is None or self.world.rollbacks is None:
-            self.guest = self.random.choice(sorted(self.world.nodes))
-        return self.guest
+        if self.last_leaver is None or self.world.rollbacks is None:
+            self.last_leaver = self.random.choice(sorted(self.world.nodes))
+        return self.last_leaver
 
     def _initiate(self) -> None:
         able = [node for _, node in sorted(self.world.nodes.items()) if not node.down and not node.departed]
@@ -178,4 +178,4 @@ class Injector:
             self._note("snapshots by a process")
 
     def _later(self, mean_us: int, action: Callable[[Any, Any], None], first: Any) -> None:
-        self.world.schedule(self.world.now_us + self._draw(mean_us), action, first, None)
+        self.world.scheduler.after(self._draw(mean_us), action, first)

@@ -6,7 +6,18 @@ the journal of the restored snapshot.
 
 from bisect import bisect_left, bisect_right
 
+import msgspec
+
 from strobe.protocol import FIFO, ChannelSpec, Snapshot
+
+
+class AppliedMessage(msgspec.Struct, frozen=True, gc=False):
+    """A message that a process has taken, and the epoch in which its frame was sent."""
+
+    channel: str
+    incarnation: int
+    ordinal: int
+    epoch: int
 
 
 class ChannelJournal:

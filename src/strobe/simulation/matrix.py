@@ -6,7 +6,7 @@ from strobe.process import Channel, Context, Process, System
 from strobe.protocol import PROTOCOLS
 from strobe.simulation.checkers import all_checkers
 from strobe.simulation.faults import Faults
-from strobe.simulation.mutants.protocol_mutants import Mutant
+from strobe.simulation.mutants.catalog import Mutant
 from strobe.simulation.world import DEFAULT_POLICY, World
 
 SEEDS = range(6)
@@ -80,7 +80,7 @@ def run_mutant(mutant: Mutant, seed: int) -> set[str]:
         protocol_class=mutant.protocol_class,
         node_class=mutant.node_class,
         lifecycle_class=mutant.lifecycle_class,
-        trusting=True,
+        skip_verification=True,
     )
     if mutant.reorder:
         world.network.reorder_everything()

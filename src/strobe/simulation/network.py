@@ -7,20 +7,15 @@ the coordinator and reports to it use links of their own, in order.
 import random
 from collections.abc import Callable, Iterable
 from heapq import heappush
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from strobe.protocol import COORDINATOR, FIFO, Fragment, View
-from strobe.protocol.coordinator.messages import CoordinatorEffect, CoordinatorEvent
-from strobe.simulation.coordinator import Registered
+from strobe.protocol import COORDINATOR, FIFO, View
+from strobe.protocol.coordinator.messages import CoordinatorEffect
+from strobe.simulation.faults import Faults
+from strobe.simulation.scheduler import Due, Scheduler
 
-if TYPE_CHECKING:
-    from strobe.simulation.world import World
-
-
-Due = tuple[int, int, Callable[[Any, Any], None], Any, Any]
-"""A scheduled call: its time, a number that breaks ties, the function and its two arguments."""
-
-
+Arrive = Callable[[str, Any], None]
+"""Takes an item at the end of a link, by the name of the link."""
 Addressed = tuple[int, CoordinatorEffect]
 """An order for one run of a process, by its number; other runs do not receive it."""
 
@@ -30,9 +25,7 @@ class Link:
 
     __slots__ = ("arrive", "backlog", "blocked", "closed", "ends", "fifo", "incarnation", "last_at_us", "name")
 
-    def __init__(
-        self, name: str, ends: tuple[str, str], fifo: bool, arrive: Callable[[str, Any], None], incarnation: int = 1
-    ) -> None:
+    def __init__(self, name: str, ends: tuple[str, str], fifo: bool, arrive: Arrive, incarnation: int = 1) -> None:
         self.name = name
         self.ends = ends
         self.fifo = fifo
@@ -58,13 +51,24 @@ class Link:
 
 
 class Network:
-    """All links of the world."""
+    """All links of a world. `arrival` returns the function that takes items from the channels to a process."""
 
-    def __init__(self, world: "World", seed: str) -> None:
-        self.world = world
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        faults: Faults,
+        seed: str,
+        arrival: Callable[[str], Arrive],
+        at_coordinator: Arrive,
+        at_process: Arrive,
+    ) -> None:
+        self.scheduler = scheduler
         self.random = random.Random(seed).random
-        self.delay_us_min = world.faults.delay_us_min
-        self.delay_us_max = world.faults.delay_us_max
+        self.delay_us_min = faults.delay_us_min
+        self.delay_us_max = faults.delay_us_max
+        self._arrival = arrival
+        self._at_coordinator = at_coordinator
+        self._at_process = at_process
         self.links: dict[str, Link] = {}
         self.up: dict[str, Link] = {}
         self.down: dict[str, Link] = {}
@@ -78,8 +82,7 @@ class Network:
             if known is not None:
                 known.closed = True
             ends = (spec.source, spec.target)
-            arrive = self.world.arrival(spec.target)
-            self.links[spec.id] = Link(spec.id, ends, spec.kind == FIFO, arrive, spec.incarnation)
+            self.links[spec.id] = Link(spec.id, ends, spec.kind == FIFO, self._arrival(spec.target), spec.incarnation)
         for process in view.processes:
             if process not in self.up:
                 self.up[process] = Link(process, (process, COORDINATOR), True, self._at_coordinator)
@@ -88,8 +91,8 @@ class Network:
     def transmit(self, channel: str, item: Any) -> None:
         self._send(self.links[channel], item)
 
-    def control_up(self, process: str, event: CoordinatorEvent | Fragment | Registered) -> None:
-        self._send(self.up[process], event)
+    def control_up(self, process: str, item: Any) -> None:
+        self._send(self.up[process], item)
 
     def control_down(self, process: str, order: CoordinatorEffect | Addressed) -> None:
         self._send(self.down[process], order)
@@ -119,30 +122,12 @@ class Network:
         ]
 
     def _send(self, link: Link, item: Any) -> None:
-        world = self.world
-        at = world.now_us + self.delay_us_min + int(self.random() * (self.delay_us_max - self.delay_us_min))
+        scheduler = self.scheduler
+        at = scheduler.now_us + self.delay_us_min + int(self.random() * (self.delay_us_max - self.delay_us_min))
         if link.fifo:
             if at < link.last_at_us:
                 at = link.last_at_us
             link.last_at_us = at
-        world.sequence += 1
-        due: Due = (at, world.sequence, link.deliver, item, None)
-        heappush(world.queue, due)
-
-    def _at_coordinator(self, process: str, item: CoordinatorEvent | Fragment | Registered) -> None:
-        coordinator = self.world.coordinator
-        if isinstance(item, Fragment):
-            coordinator.arrived(item)
-        elif isinstance(item, Registered):
-            coordinator.registered(item)
-        else:
-            coordinator.handle(item)
-
-    def _at_process(self, process: str, order: CoordinatorEffect | Addressed) -> None:
-        node = self.world.nodes.get(process)
-        if node is None:
-            return
-        if not isinstance(order, tuple):
-            node.apply(order)
-        elif order[0] == node.instance:
-            node.apply(order[1])
+        scheduler.scheduled += 1  # like `scheduler.at`, but inlined: it runs for every message
+        due: Due = (at, scheduler.scheduled, link.deliver, item, None)
+        heappush(scheduler.calls, due)

@@ -6,47 +6,44 @@ every event; recordings, captured states and finished fragments are lost. Crashe
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn, Protocol
 
 import msgspec
 
 from strobe.declarations import declare
+from strobe.encodable import frame_body
 from strobe.errors import ProtocolViolation
 from strobe.handlers import handler_finished
-from strobe.process import Process, Random
+from strobe.process import Process, Random, System
 from strobe.protocol import Fragment, Frame, LocalState, SnapshotId, View
 from strobe.protocol.coordinator.messages import (
-    AskToRecord,
     CoordinatorEffect,
+    CoordinatorEvent,
     Dismiss,
     Drained,
+    InstallView,
     RelaySentCount,
+    ReportOutcome,
+    ReportSettled,
+    RequestRecording,
     SentCountsArrived,
     SnapshotStarted,
     SnapshotWanted,
-    TellOutcome,
-    TellSettled,
-    TellView,
 )
 from strobe.protocol.process.effects import (
     DeliverFrame,
     DropRecording,
     Effect,
     FinishFragment,
-    HoldChannel,
     PrepareDeparture,
     RecordState,
     ReportDrained,
     ReportSentCounts,
-    ResumeChannel,
-    SendBarrier,
     SendFrame,
     SendMarker,
     SendView,
-    SetAlignmentTimer,
 )
 from strobe.protocol.process.events import (
-    AlignmentTimedOut,
     Breakpoint,
     DepartureReady,
     Event,
@@ -61,46 +58,55 @@ from strobe.protocol.process.events import (
     ViewInstalled,
     ViewReceived,
 )
+from strobe.simulation.channel_queues import BARRIER_EFFECTS, ChannelQueue, ChannelQueues, Item
 from strobe.simulation.context import SimulatedContext
-from strobe.simulation.journal import ChannelJournal
-from strobe.simulation.queues import Item, Queues
+from strobe.simulation.journal import AppliedMessage, ChannelJournal, Journal
+from strobe.simulation.network import Network
+from strobe.simulation.recorder import Recorder
+from strobe.simulation.timers import Timers
 from strobe.storage.content.state_codec import encode_state
-
-if TYPE_CHECKING:
-    from strobe.simulation.world import World
+from strobe.user_code import RAISED, calling, raise_failure
 
 
-_OF_BARRIERS = (SendBarrier, HoldChannel, ResumeChannel, SetAlignmentTimer)
-ALIGNMENT_US = 8_000
-"""Maximum time for alignment before it becomes unaligned (V5)."""
+class NodeWorld(Protocol):
+    """What a node uses of its world."""
 
+    system: System
+    protocol_class: Any
+    network: Network
+    recorder: Recorder | None
+    journals: dict[int, Journal]
+    channel_queues: dict[tuple[str, int, int], ChannelQueue]
+    emitted: list[tuple[str, Any]]
+    events: int
 
-class AppliedMessage(msgspec.Struct, frozen=True, gc=False):
-    """A message that a process has taken, and the epoch in which its frame was sent."""
-
-    channel: str
-    incarnation: int
-    ordinal: int
-    epoch: int
+    def transmit(self, channel: str, item: Item, epoch: int) -> None: ...
+    def recorded(self, node: "Node", snapshot: SnapshotId) -> None: ...
+    def free_later(self, node: "Node", snapshot: SnapshotId) -> None: ...
+    def stalled(self, process: str) -> None: ...
+    def violated(self, node: "Node", violation: ProtocolViolation) -> None: ...
+    def remove(self, name: str) -> None: ...
 
 
 class Node:
     """One process, its protocol, its timers."""
 
-    def __init__(self, world: "World", name: str, process: Process, view: View, random: Random, epoch: int = 1) -> None:
+    def __init__(
+        self, world: NodeWorld, name: str, process: Process, view: View, random: Random, epoch: int = 1
+    ) -> None:
         self.world = world
+        self.network = world.network
+        self.scheduler = world.network.scheduler
         self.name = name
         self.process = process
         self.epoch = self.taking_epoch = epoch
         self.protocol = world.protocol_class(name, view, epoch)
         # Barriers overtake queued messages, so only their protocols have queues.
-        self.queues = Queues(self) if self.protocol.barriers else None
+        self.queues = ChannelQueues(self, world.transmit) if self.protocol.barriers else None
         self.transmit = world.transmit if self.queues is None else self.queues.transmit
-        self.decode = world.system.decoder.decode
         self.context = SimulatedContext(self, random)
         self.position = 0
-        self.timers: dict[str, tuple[int, int]] = {}
-        self.timer_generation = 0
+        self.timers = Timers(self.scheduler, self._timer_due)
         self.captured: dict[SnapshotId, LocalState] = {}
         self.kept: dict[SnapshotId, Fragment] = {}
         self.down = False
@@ -165,38 +171,42 @@ class Node:
         if self.down:
             return
         match order:
-            case AskToRecord():
+            case RequestRecording():
                 kept = self.kept.get(order.snapshot)
                 if kept is not None:
-                    self.world.hand_over(self.name, kept)
+                    self.report(kept)
                 else:
                     self.dispatch(SnapshotRequested(order.snapshot, order.view))
             case RelaySentCount():
                 self.dispatch(SentCountRelayed(order.snapshot, order.channel, order.count))
-            case TellOutcome():
+            case ReportOutcome():
                 self.kept.pop(order.snapshot, None)
                 if not order.committed:
                     self.dispatch(SnapshotAborted(order.snapshot))
-            case TellSettled():
+            case ReportSettled():
                 self.dispatch(SnapshotsSettled(order.counter))
                 for snapshot in [known for known in self.kept if known.counter < order.counter]:
                     del self.kept[snapshot]
-            case TellView():
+            case InstallView():
                 self.dispatch(ViewInstalled(order.view))
             case Dismiss():
                 self.world.remove(self.name)
 
     def _join(self, order: CoordinatorEffect) -> None:
         """Start with the view that this process joins; items that arrived before are taken afterwards."""
-        if isinstance(order, TellSettled):
+        if isinstance(order, ReportSettled):
             self.dispatch(SnapshotsSettled(order.counter))
-        elif isinstance(order, TellView):
+        elif isinstance(order, InstallView):
             self.down = self.waiting = False
             self.dispatch(ViewInstalled(order.view))
             self.run_event("start", lambda: self.process.start(self.context))
             self._take_backlog()
 
     # Outputs
+
+    def report(self, item: CoordinatorEvent | Fragment) -> None:
+        """Send an event or a fragment to the coordinator."""
+        self.network.control_up(self.name, item)
 
     def carry_out(self, effects: list[Effect]) -> None:
         """Carry out the effects, in the order given."""
@@ -206,35 +216,13 @@ class Node:
                 self._deliver(effect)  # type: ignore[arg-type]
             elif kind is SendFrame:
                 self.transmit(effect.channel, effect.frame, self.epoch)  # type: ignore[union-attr]
-            elif kind in _OF_BARRIERS:
-                self._carry_out_barrier(effect)
+            elif kind in BARRIER_EFFECTS:
+                assert self.queues is not None
+                self.queues.carry_out(effect)
             else:
                 self._carry_out_rare(effect)
 
-    def _carry_out_barrier(self, effect: Effect) -> None:
-        queues = self.queues
-        assert queues is not None
-        match effect:
-            case SendBarrier():
-                queues.overtake(effect.channel, effect.marker)
-            case HoldChannel():
-                queues.hold(effect.channel)
-                self.world.free_later(self, effect.snapshot)
-            case ResumeChannel():
-                queues.resume(effect.channel)
-            case SetAlignmentTimer():
-                self.world.schedule(self.world.now_us + ALIGNMENT_US, self._alignment_over, effect.snapshot, None)
-            case _:
-                raise AssertionError(f"{effect} is none of barriers")
-
-    def _alignment_over(self, snapshot: SnapshotId, _: None) -> None:
-        if self.down:
-            self.backlog.append((self._alignment_over, snapshot, None))
-        else:
-            self.dispatch(AlignmentTimedOut(snapshot))
-
     def _carry_out_rare(self, effect: Effect) -> None:
-        world = self.world
         match effect:
             case RecordState():
                 self._record(effect.snapshot)
@@ -242,23 +230,20 @@ class Node:
                 self.transmit(effect.channel, MarkerReceived(effect.channel, effect.marker), self.epoch)
             case SendView():
                 self.view_changed()
-                came = ViewReceived(effect.channel, effect.view, effect.sent_count)
-                self.transmit(effect.channel, came, self.epoch)
+                self.transmit(effect.channel, ViewReceived(effect.channel, effect.view, effect.sent_count), self.epoch)
             case FinishFragment():
                 self._finish(effect.fragment)
             case DropRecording():
                 self.captured.pop(effect.snapshot, None)
             case ReportSentCounts():
-                world.tell_coordinator(self.name, SentCountsArrived(effect.snapshot, self.name, effect.counts))
+                self.report(SentCountsArrived(effect.snapshot, self.name, effect.counts))
             case ReportDrained():
                 self.view_changed()
-                world.tell_coordinator(self.name, Drained(self.name, effect.view))
+                self.report(Drained(self.name, effect.view))
             case PrepareDeparture():
                 self._depart()
-            case SendFrame() | DeliverFrame():
-                raise AssertionError("carried out above")
-            case SendBarrier() | HoldChannel() | ResumeChannel() | SetAlignmentTimer():
-                raise AssertionError("carried out above, where there are barriers")
+            case _:
+                raise AssertionError(f"{effect} is carried out above")
 
     def _record(self, snapshot: SnapshotId) -> None:
         self.captured[snapshot] = self.capture()
@@ -266,16 +251,16 @@ class Node:
 
     def capture(self) -> LocalState:
         """Return the whole local state: the process's own, its timers, its random generator and its declarations."""
-        encoding, data = encode_state(self.name, self.process)
-        now_us = self.world.now_us
-        timers = tuple((name, max(0, due - now_us) / 1_000_000) for name, (due, _) in sorted(self.timers.items()))
-        declared = declare(self.name, self.process, self.world.system.message_rules)
-        return LocalState(self.position, encoding, data, timers, self.context.random.state, declared=declared)
+        with calling(f"process {self.name!r} failed in capture(), after {self.position} events"):
+            encoding, data = encode_state(self.name, self.process)
+            declared = declare(self.name, self.process, self.world.system.message_rules)
+        random, timers = self.context.random.state, self.timers.remaining()
+        return LocalState(self.position, encoding, data, timers, random, declared=declared)
 
     def _finish(self, fragment: Fragment) -> None:
         whole = msgspec.structs.replace(fragment, state=self.captured.pop(fragment.snapshot))
         self.kept[fragment.snapshot] = whole
-        self.world.hand_over(self.name, whole)
+        self.report(whole)
 
     # Events
 
@@ -288,7 +273,7 @@ class Node:
         received_at, applied = journal.received_at, self.applied
         ordinal, count = frame.first_ordinal + consumed, frame.count
         recorder = self.world.recorder
-        messages = self.decode(frame.body)
+        messages = self._decode(channel, frame)
         for place, message in enumerate(messages[consumed:] if consumed else messages, consumed + 1):
             self.position += 1
             received_at[ordinal - 1] = self.position
@@ -296,12 +281,29 @@ class Node:
                 applied.append(AppliedMessage(channel, journal.spec.incarnation, ordinal, self.taking_epoch))
             if recorder is not None:
                 recorder.received(self, channel, ordinal)
-            if (returned := receive(context, channel, message)) is not None:
-                handler_finished(self.process, "receive", returned)
+            try:
+                if (returned := receive(context, channel, message)) is not None:
+                    handler_finished(self.process, "receive", returned)
+            except RAISED as error:
+                self._failed(f"receive, message {ordinal} on {channel}", error)
             if context.outbox or context.requested:
                 self._end_event(Breakpoint(channel, place) if place < count else None)
             ordinal += 1
         self.world.events += count - consumed
+
+    def _decode(self, channel: str, frame: Frame) -> list[Any]:
+        try:
+            return self.world.system.decoder.decode(frame.body)
+        except RAISED as error:
+            sender = self.received_journals[channel].spec.source
+            raise_failure(
+                f"process {self.name!r} cannot decode a message on {channel} as one of its `messages`; "
+                f"find where process {sender!r} sends it",
+                error,
+            )
+
+    def _failed(self, event: str, error: BaseException) -> NoReturn:
+        raise_failure(f"process {self.name!r} failed in event {self.position} ({event})", error)
 
     def run_event(self, name: str, handler: Any) -> None:
         """Run a handler that no message caused."""
@@ -309,7 +311,10 @@ class Node:
         self.world.events += 1
         if self.world.recorder is not None:
             self.world.recorder.internal(self, name)
-        handler_finished(self.process, name, handler())
+        try:
+            handler_finished(self.process, name, handler())
+        except RAISED as error:
+            self._failed(name, error)
         self._end_event(None)
 
     def _end_event(self, inside: Breakpoint | None) -> None:
@@ -333,44 +338,19 @@ class Node:
                 recorder.sent(self, channel, ordinal, payload)
         self.carry_out(self.protocol.handle(MessagesSent(channel, len(payloads), frame_body(payloads))))
 
-    # Snapshots that this process initiates
-
-    def name_snapshot(self, earlier: int) -> str:
-        """Return the id of a snapshot that the current event requests, after `earlier` others."""
-        if self.protocol.sequenced:
-            return f"request-{self.name}-{self.position}-{earlier + 1}"
-        first = self.protocol.next_id()
-        return str(SnapshotId(first.epoch, first.counter + earlier, first.initiator))
-
     def _initiate(self, requested: str, inside: Breakpoint | None) -> None:
-        if self.protocol.sequenced:
-            self.world.tell_coordinator(self.name, SnapshotWanted((self.name,)))
+        event = self.protocol.initiation(requested, inside)
+        if event is None:
+            self.report(SnapshotWanted((self.name,)))
             return
-        snapshot = SnapshotId.parse(requested)
-        view = self.protocol.view.number
-        self.world.tell_coordinator(self.name, SnapshotStarted(snapshot, self.name, view))
-        self.dispatch(SnapshotRequested(snapshot, view, inside))
+        self.report(SnapshotStarted(event.snapshot, self.name, event.view))
+        self.dispatch(event)
 
-    # Timers
-
-    def set_timer(self, name: str, after_s: float) -> None:
-        self.timer_generation += 1
-        due = self.world.now_us + max(0, round(after_s * 1_000_000))
-        self.timers[name] = (due, self.timer_generation)
-        self.world.schedule(due, self._fire, name, self.timer_generation)
-
-    def cancel_timer(self, name: str) -> None:
-        self.timers.pop(name, None)
-
-    def _fire(self, name: str, generation: int) -> None:
+    def _timer_due(self, name: str, generation: int) -> None:
         if self.down:
-            self.backlog.append((self._fire, name, generation))
-            return
-        pending = self.timers.get(name)
-        if pending is None or pending[1] != generation or self.departed:
-            return
-        del self.timers[name]
-        self.run_event(f"timer {name}", lambda: self.process.timer(self.context, name))
+            self.backlog.append((self._timer_due, name, generation))
+        elif not self.departed and self.timers.expire(name, generation):
+            self.run_event(f"timer {name}", lambda: self.process.timer(self.context, name))
 
     # Faults and departure
 
@@ -401,13 +381,3 @@ class Node:
         self.departed = True
         self.timers.clear()
         self.dispatch(DepartureReady())
-
-
-def frame_body(payloads: list[bytes]) -> bytes:
-    """Return the MessagePack array of already encoded messages."""
-    count = len(payloads)
-    if count == 1:
-        return b"\x91" + payloads[0]
-    if count < 16:
-        return bytes((0x90 | count,)) + b"".join(payloads)
-    return b"\xdd" + count.to_bytes(4, "big") + b"".join(payloads)

@@ -13,12 +13,12 @@ import msgspec
 from strobe.causality.trace_lines import (
     NO_PAYLOAD,
     VERSION,
+    EventContext,
     Internal,
     Line,
     Receive,
     Record,
     Send,
-    Sight,
     TraceHeader,
     encode_header,
     encode_lines,
@@ -92,10 +92,10 @@ class Recorder:
         if not (self.full and context.changed):
             return NO_PAYLOAD
         context.changed = False
-        return msgspec.Raw(_to_json(Sight(context.inputs, context.outputs, context.random.state)))
+        return msgspec.Raw(_to_json(EventContext(context.inputs, context.outputs, context.random.state)))
 
     def _at(self, node: "Node") -> float | None:
-        return node.world.now_us / 1_000_000 if self.full else None
+        return node.network.scheduler.now_us / 1_000_000 if self.full else None
 
     def _add(self, line: Line) -> None:
         if self.truncated:

@@ -14,16 +14,17 @@ import msgspec
 from strobe.causality.cuts import Cut, channel_contents
 from strobe.causality.reordering import reorder
 from strobe.causality.trace import EventRef, Trace, TracedEvent
-from strobe.causality.trace_lines import Receive, Sight
-from strobe.encodable import encode_message
+from strobe.causality.trace_lines import EventContext, Receive
+from strobe.encodable import encode_message, frame_body
 from strobe.errors import StrobeError, UsageError
 from strobe.handlers import call
 from strobe.keyed_state import KeyedState
 from strobe.process import Context, Random, System
 from strobe.protocol import ChannelSpec, LocalState, Snapshot
-from strobe.simulation.checkers.channels_exact import recorded_messages
-from strobe.simulation.node import frame_body
-from strobe.storage.content.state_codec import decode_state, encode_state, is_captured
+from strobe.simulation.checkers.snapshot_checkers import recorded_messages
+from strobe.simulation.restorable import restore_state
+from strobe.storage.content.state_codec import is_captured
+from strobe.user_code import calling
 
 _to_json = msgspec.json.encode
 _decode = msgspec.msgpack.decode
@@ -127,10 +128,16 @@ class Replay:
         lives = [name for name in records if self.process_of[name] == process]
         return next((name for name in reversed(lives) if records[name]), lives[0] if lives else None)
 
-    def state(self, process: str) -> bytes:
-        """Return the current state of `process`, encoded as in a snapshot."""
-        _, data = encode_state(process, self.processes[process])
-        return data
+    def has_state(self, process: str, state: LocalState) -> bool:
+        """Return whether `process` now has the state of a snapshot."""
+        with calling(f"process {process!r} failed in capture()"):
+            return is_captured(process, self.processes[process], state)
+
+    def plain_state(self, process: str) -> Any:
+        """Return the current state of `process` as numbers, strings, lists and dicts, like a reader of a snapshot."""
+        with calling(f"process {process!r} failed in capture()"):
+            captured = self.processes[process].capture()
+            return msgspec.to_builtins(dict(captured.items()) if isinstance(captured, KeyedState) else captured)
 
     def _restore(self, begun: Snapshot) -> None:
         """Give every process its recorded state, and every channel the messages in flight."""
@@ -138,7 +145,7 @@ class Replay:
             fragment = begun.fragments.get(self.process_of[name])
             local = fragment.state if fragment is not None else None
             if local is not None and local.position == self.trace.first_count(name):
-                call(process, "restore", decode_state(process, local))
+                restore_state(name, process, local, " at the beginning of the trace")
                 self.positions[name] = local.position
         for channel, spec in self.trace.channels.items():
             pending = set(self.trace.tables.channels[self.trace.tables.channel_names[channel]].pending())
@@ -154,12 +161,14 @@ class Replay:
         context = self.contexts[process]
         context.at = event.lead.at
         context.ids = list(self._initiated.get((process, position), ()))
-        sight = msgspec.json.decode(bytes(event.lead.payload), type=Sight) if event.lead.payload else Sight()
-        if sight.inputs is not None and sight.outputs is not None:
-            context.inputs, context.outputs = sight.inputs, sight.outputs
-        if sight.random is not None:
-            context.random.state = sight.random
-        self._handle(process, context, event, sight.record)
+        payload = bytes(event.lead.payload) or b"{}"
+        recorded = msgspec.json.decode(payload, type=EventContext)
+        if recorded.inputs is not None and recorded.outputs is not None:
+            context.inputs, context.outputs = recorded.inputs, recorded.outputs
+        if recorded.random is not None:
+            context.random.state = recorded.random
+        with calling(f"process {process!r} failed in event {position} of the trace"):
+            self._handle(process, context, event, recorded.record)
         self.positions[process] = position
         self._compare_sends(event, context)
 
@@ -244,22 +253,13 @@ def compare_along(
 
 
 def states_along(load: Callable[[], System], trace: Trace, begun: Snapshot | None) -> dict[str, list[Any]]:
-    """Replay all of `trace`; return the states of each process, beginning before its first event.
-
-    They consist of numbers, strings, lists and dicts, as a reader of a snapshot sees them.
-    """
+    """Replay all of `trace`; return the plain states of each process, beginning before its first event."""
     replay = Replay(load(), trace, begun, load)
-    states = {name: [_plain(process.capture())] for name, process in replay.processes.items()}
+    states = {name: [replay.plain_state(name)] for name in replay.processes}
     for event in trace.events():
         replay.run((event,))
-        states[event.process].append(_plain(replay.processes[event.process].capture()))
+        states[event.process].append(replay.plain_state(event.process))
     return states
-
-
-def _plain(captured: Any) -> Any:
-    if isinstance(captured, KeyedState):
-        return msgspec.to_builtins(dict(captured.items()))
-    return msgspec.to_builtins(captured)
 
 
 def _compare_cuts(
@@ -269,7 +269,7 @@ def _compare_cuts(
         f"snapshot {snapshot}: the state of {event.process} after event {event.position} is not the one recorded"
         for event in reached
         for snapshot, state in at.get(event, ())
-        if not is_captured(event.process, replay.processes[event.process], state)
+        if not replay.has_state(event.process, state)
     ]
 
 
@@ -277,7 +277,7 @@ def _compare_states(replay: Replay, snapshot: Snapshot) -> list[str]:
     return [
         f"the state of {process} in the replay is not the one recorded"
         for process, fragment in snapshot.fragments.items()
-        if fragment.state is None or not is_captured(process, replay.processes[process], fragment.state)
+        if fragment.state is None or not replay.has_state(process, fragment.state)
     ]
 
 

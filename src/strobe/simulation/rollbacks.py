@@ -8,22 +8,28 @@ the epoch of its state. Orders to an earlier instance, or from an earlier run of
 from copy import deepcopy
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from strobe.causality.proof import verify
-from strobe.errors import UsageError
-from strobe.handlers import call
+from strobe.errors import UsageError, UserCodeFailed
 from strobe.process import Process, Random
 from strobe.protocol import Snapshot, SnapshotId, View
-from strobe.protocol.coordinator.messages import RestoreRefused, SnapshotChosen, TellRestore
-from strobe.protocol.values.log_entries import Abort, EpochStart
-from strobe.simulation.coordinator import Registered
-from strobe.simulation.journal import Journal
-from strobe.simulation.node import AppliedMessage
-from strobe.simulation.restorable import RestorableNode
+from strobe.protocol.coordinator.messages import RestoreRefused, RestoreState, SnapshotChosen
+from strobe.protocol.values.log_entries import EpochStart
+from strobe.simulation.journal import AppliedMessage
+from strobe.simulation.restorable import RestorableNode, restore_state
 from strobe.storage import Store
-from strobe.storage.content.state_codec import decode_state
 
 if TYPE_CHECKING:
     from strobe.simulation.world import World
+
+
+class Registered(msgspec.Struct, frozen=True):
+    """A process registers this run of its program, with its state of `epoch` (0: none)."""
+
+    process: str
+    instance: int
+    epoch: int
 
 
 class Rollbacks:
@@ -63,42 +69,23 @@ class Rollbacks:
         name = wanted or self.newest
         while name is not None:
             snapshot = self.load(name)
-            if self.world.trusting or verify(snapshot).holds:
+            if self.world.skip_verification or verify(snapshot).holds:
                 return SnapshotChosen(name, snapshot.view)
             if wanted is not None:
                 return RestoreRefused(f"the proof of {wanted} does not hold")
             name = self.before[name]
         return SnapshotChosen(None, None)
 
-    # Journals
-
-    def epoch_logged(self, entry: EpochStart) -> None:
-        """Start the journal of a new epoch with the surviving part of the epoch it goes back to."""
-        world = self.world
-        if entry.epoch in world.journals:
-            return
-        if entry.restored is None:
-            world.journals[entry.epoch] = Journal(entry.epoch)
-        else:
-            snapshot = self.load(entry.restored)
-            world.journals[entry.epoch] = world.journals[snapshot.id.epoch].until(snapshot, entry.epoch)
-        world.epoch, self.newest = entry.epoch, entry.restored
-        self.fence_off(entry.at_us)
+    def epoch_began(self, entry: EpochStart) -> None:
+        """Continue from the restored snapshot, and bring back the processes of its view that have left since."""
+        self.newest = entry.restored
         assert entry.view is not None
-        world.view_logged(entry.view)
         for name in entry.view.processes:
-            if name not in world.nodes:  # it has left since, and is needed again
-                former = world.gone.pop(name)
+            if name not in self.world.nodes:
+                former = self.world.departed.pop(name)
                 assert isinstance(former, RestorableNode)
                 self._make_blank(name, former)
                 self.restart(name)
-
-    def fence_off(self, at_us: int) -> None:
-        """Abort the open snapshots of older epochs."""
-        world = self.world
-        for name in world.begun:
-            if name not in world.outcomes and SnapshotId.parse(name).epoch < world.epoch:
-                world.outcomes[name] = Abort(name, f"epoch {world.epoch} began", at_us)
 
     def recorded(self, node: RestorableNode, snapshot: SnapshotId) -> None:
         assert node.applied is not None
@@ -120,12 +107,13 @@ class Rollbacks:
         self.world.network.control_up(name, Registered(name, node.instance, 0 if node.waiting else node.epoch))
 
     def register_all(self) -> None:
-        """Register all nodes that are up, with a coordinator that has just started."""
+        """Connect all nodes that are up to a coordinator that has just started."""
+        self.world.network.reset_control()
         for name, node in sorted(self.world.nodes.items()):
             if not node.down or node.waiting:
                 self.register(name)
 
-    def lose(self, name: str) -> None:
+    def lose_state(self, name: str) -> None:
         """Crash a process, and delete its state."""
         node = self._node(name)
         node.crash()
@@ -141,7 +129,7 @@ class Rollbacks:
         if not node.blank:
             node.restart()
 
-    def go_back(self, former: RestorableNode, order: TellRestore) -> None:
+    def roll_back(self, former: RestorableNode, order: RestoreState) -> None:
         """Replace a node by one that restores what `order` names."""
         world, name = self.world, former.name
         random = Random(f"{world.seed}/{name}" if order.epoch == 1 else f"{world.seed}/{name}/epoch {order.epoch}")
@@ -150,25 +138,26 @@ class Rollbacks:
         assert isinstance(node, RestorableNode)
         former.down, former.waiting = True, False
         world.nodes[name] = node
-        node.come_back(former, order)
+        node.begin_epoch(former, order)
 
-    def forget(self, node: RestorableNode) -> None:
+    def discard(self, name: str) -> None:
         """Remove a process that is not in the restored view; it gets its state as a non-member back.
 
         A process without such a state lost it while leaving, and nothing waited for its last event: it had no outputs.
         """
-        node.process = deepcopy(self.templates[node.name])
-        if node.away_with is not None:
-            call(node.process, "restore", decode_state(node.process, node.away_with))
+        node = self._node(name)
+        node.process = deepcopy(self.templates[name])
+        if node.nonmember_state is not None:
+            restore_state(name, node.process, node.nonmember_state)
         node.down, node.waiting = True, False
-        self.world.remove(node.name)
+        self.world.remove(name)
 
-    def admitted(self, node: RestorableNode) -> None:
-        """Register the new run of a joining process with the coordinator."""
+    def admitted(self, node: RestorableNode) -> int:
+        """Return the number of the first run of a joining process."""
         self.instances += 1
         node.instance = self.instances
-        node.away_with = node.capture()
-        self.world.coordinator.instances[node.name] = node.instance
+        node.nonmember_state = node.capture()
+        return node.instance
 
     def _make_blank(self, name: str, former: RestorableNode | None) -> RestorableNode:
         world = self.world
@@ -179,7 +168,7 @@ class Rollbacks:
         if former is None:
             node.waiting = True
         else:
-            node.ahead, node.away_with = former.ahead, former.away_with
+            node.early_items, node.nonmember_state = former.early_items, former.nonmember_state
         world.nodes[name] = node
         return node
 
@@ -194,7 +183,7 @@ def _copy(name: str, process: Process) -> Process:
         return deepcopy(process)
     except Exception as error:  # the user's own objects may not be copyable, for example a lock
         kind = type(process).__name__
-        raise UsageError(
+        raise UserCodeFailed(
             f"process {name!r} cannot be copied, and in a run with rollbacks every crash needs a new one "
             f"({type(error).__name__}: {error}); give {kind} a __deepcopy__, or leave out the rollbacks"
         ) from error

@@ -7,7 +7,7 @@ are freed. Time is simulated, in whole microseconds. The same seed gives the sam
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from heapq import heappop, heappush
+from heapq import heappop
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,7 +17,6 @@ from strobe.errors import ProtocolViolation, UsageError
 from strobe.process import Random, System
 from strobe.protocol import (
     PROTOCOLS,
-    Fragment,
     Lifecycle,
     Policy,
     Snapshot,
@@ -26,25 +25,27 @@ from strobe.protocol import (
 )
 from strobe.protocol.coordinator.messages import (
     CoordinatorEffect,
-    CoordinatorEvent,
+    InstallView,
     ProcessFailed,
     ProcessReturned,
+    ReportSettled,
     SnapshotWanted,
-    TellSettled,
-    TellView,
 )
 from strobe.protocol.process.first_view import first_view
 from strobe.protocol.values.log_entries import Abort, Begin, Commit, EpochStart, ReadEntry, ViewChange
+from strobe.simulation.channel_queues import ChannelQueue, Item
+from strobe.simulation.checkers.base import Violated
+from strobe.simulation.checkers.snapshot_checkers import conserved_at_start
 from strobe.simulation.coordinator import Coordinator, MemoryLog, StoreLog
 from strobe.simulation.faults import Faults
 from strobe.simulation.injector import Injector
 from strobe.simulation.journal import Journal
-from strobe.simulation.network import Due, Network
+from strobe.simulation.network import Addressed, Network
 from strobe.simulation.node import Node
-from strobe.simulation.queues import ChannelQueue, Item
 from strobe.simulation.recorder import Recorder
 from strobe.simulation.restorable import RestorableNode
 from strobe.simulation.rollbacks import Rollbacks
+from strobe.simulation.scheduler import Scheduler
 from strobe.storage import Store
 
 if TYPE_CHECKING:
@@ -53,21 +54,8 @@ if TYPE_CHECKING:
 DEFAULT_POLICY = Policy(interval_us=50_000, overlapping_max=2, timeout_us=400_000, backoff_us=10_000)
 ROLLBACKS_MAX = 1_000_000
 """With injected rollbacks, the limit on rollbacks must not stop the run."""
-PATIENCE = 4
+EXPIRY_TIMEOUTS = 4
 """A process frees its buffers by itself after this many coordinator time-outs."""
-
-
-class Violated(msgspec.Struct, frozen=True):
-    """A violation that a checker found."""
-
-    checker: str
-    snapshot: str
-    problem: str
-    at_us: int
-
-    def __str__(self) -> str:
-        where = f" {self.snapshot}" if self.snapshot else ""
-        return f"{self.checker}:{where} {self.problem} (at {self.at_us / 1_000_000:.6f} s)"
 
 
 def _per_snapshot_us(policy: Policy) -> int:
@@ -90,7 +78,7 @@ class World:
         protocol_class: Any = None,
         node_class: type[Node] | None = None,
         lifecycle_class: type[Lifecycle] | None = None,
-        trusting: bool = False,
+        skip_verification: bool = False,
     ) -> None:
         if not system.processes:
             raise UsageError("the system has no processes; give System(processes={...}) at least one")
@@ -102,19 +90,16 @@ class World:
         if self.rollbacks is not None:
             policy = msgspec.structs.replace(policy, rollbacks_max=ROLLBACKS_MAX)
         self.policy = policy
-        self.halted: str | None = None
         self.checkers = checkers
         # Whether the host commits without verifying: mutants run in such a world, so that the checkers can catch them.
-        self.trusting = trusting
-        self.now_us = 0
-        self.queue: list[Due] = []
-        self.sequence = 0
+        self.skip_verification = skip_verification
+        self.scheduler = Scheduler()
         self.events = 0
         # What really happened in each epoch; epoch 0 is for processes that have no orders yet.
         self.epoch = 1
         self.journals = {1: Journal()} if self.rollbacks is None else {0: Journal(0)}
         # For protocols with barriers: the queues of each channel, in each incarnation and epoch.
-        self.queues: dict[tuple[str, int, int], ChannelQueue] = {}
+        self.channel_queues: dict[tuple[str, int, int], ChannelQueue] = {}
         self.emitted: list[tuple[str, Any]] = []
         self.violations: list[Violated] = []
         self.assembled: dict[str, Snapshot] = {}
@@ -125,12 +110,18 @@ class World:
         self.injected: Counter[str] = Counter()
         self.converged = False
         self._traced: set[SnapshotId] = set()
-        initial = {name: process.capture() for name, process in system.processes.items()}
-        self.conserved_at_start = system.conserved_value(initial, []) if system.conserved is not None else None
+        self.conserved_at_start = conserved_at_start(system)
         view = first_view(system)
         self.protocol_class = protocol_class or PROTOCOLS[system.protocol]
         self.views = {1: view}
-        self.network = Network(self, f"{seed}/network")
+        self.network = Network(
+            self.scheduler,
+            self.faults,
+            f"{seed}/network",
+            self._arrival,
+            lambda _, item: self.coordinator.receive(item),
+            self._at_process,
+        )
         self.network.view_installed(view)
         self.node_class = node_class or (Node if self.rollbacks is None else RestorableNode)
         self.nodes: dict[str, Node] = {}
@@ -139,7 +130,7 @@ class World:
                 self.nodes[name] = self.node_class(self, name, process, view, Random(f"{seed}/{name}"))
             else:
                 self.rollbacks.first_node(name)
-        self.gone: dict[str, Node] = {}
+        self.departed: dict[str, Node] = {}
         log = StoreLog(store) if store is not None else MemoryLog()
         self.injector = Injector(self, f"{seed}/faults", log)
         self.coordinator = Coordinator(self, log, view, policy, system.protocol, lifecycle_class or Lifecycle)
@@ -160,11 +151,12 @@ class World:
         """How many of these were begun again, under a new id."""
         return len({begin.retries for begin in self.begun.values() if begin.retries is not None})
 
-    # Time
+    @property
+    def now_us(self) -> int:
+        """The simulated time."""
+        return self.scheduler.now_us
 
-    def schedule(self, at_us: int, action: Callable[[Any, Any], None], first: Any, second: Any) -> None:
-        self.sequence += 1
-        heappush(self.queue, (at_us, self.sequence, action, first, second))
+    # Time
 
     def run(self, snapshots: int, us_max: int | None = None) -> None:
         """Run both phases: until `snapshots` were committed under faults, then until no snapshot or change is pending.
@@ -180,7 +172,7 @@ class World:
         self._converge(snapshots)
         for checker in self.checkers:
             for problem in checker.at_end(self):
-                self.complain(checker.name, "", problem)
+                self.report(checker.name, "", problem)
 
     def _converge(self, snapshots: int) -> None:
         """Heal everything, request one more snapshot, and run for as long as a healthy world may need."""
@@ -188,40 +180,40 @@ class World:
         wanted = max(snapshots, len(self.committed) + 1)
         self.coordinator.handle(SnapshotWanted())
         missing = wanted - len(self.committed)
-        patience_us = (PATIENCE + 2) * self.policy.timeout_us + missing * _per_snapshot_us(self.policy)
-        self._advance(lambda: len(self.committed) >= wanted, patience_us)
+        converge_us = (EXPIRY_TIMEOUTS + 2) * self.policy.timeout_us + missing * _per_snapshot_us(self.policy)
+        self._advance(lambda: len(self.committed) >= wanted, converge_us)
         self.converged = len(self.committed) >= wanted
         # Begin no new snapshots; those under way finish, and all processes receive their outcomes.
         self.coordinator.rest()
-        self._advance(self._calm, (PATIENCE + 1) * self.policy.timeout_us)
+        self._advance(self._is_idle, (EXPIRY_TIMEOUTS + 1) * self.policy.timeout_us)
         self._advance(lambda: False, 2 * self.network.delay_us_max)
 
-    def _calm(self) -> bool:
-        brain = self.coordinator.brain
-        calm = self.coordinator.up and brain.settled and not brain.rollback.pending
+    def _is_idle(self) -> bool:
+        lifecycle = self.coordinator.lifecycle
+        calm = self.coordinator.up and lifecycle.settled and not lifecycle.rollback.pending
         return calm and set(self.begun) <= set(self.outcomes)
 
     def _advance(self, until: Callable[[], bool], us_max: int) -> None:
-        queue = self.queue
-        end = self.now_us + us_max
+        scheduler, calls = self.scheduler, self.scheduler.calls
+        end = scheduler.now_us + us_max
         committed = -1
-        while queue and queue[0][0] <= end:
+        while calls and calls[0][0] <= end:
             # The condition changes only with the log; checking it at every event would cost more than the event.
-            if self.coordinator.position != committed or not self.sequence & 63:
+            if self.coordinator.position != committed or not scheduler.scheduled & 63:
                 committed = self.coordinator.position
                 if until():
                     return
-            self.now_us, _, action, first, second = heappop(queue)
+            scheduler.now_us, _, action, first, second = heappop(calls)
             action(first, second)
         if not until():
-            self.now_us = end
+            scheduler.now_us = end
 
     # The network
 
     def transmit(self, channel: str, item: Item, epoch: int) -> None:
         self.network.transmit(channel, item if self.rollbacks is None else (epoch, item))
 
-    def arrival(self, target: str) -> Callable[[str, Any], None]:
+    def _arrival(self, target: str) -> Callable[[str, Any], None]:
         """Return the function that passes an item from a channel to `target`."""
 
         def arrive(channel: str, item: Item) -> None:
@@ -236,19 +228,22 @@ class World:
 
         return arrive if self.rollbacks is None else arrive_in_epoch
 
+    def _at_process(self, process: str, order: CoordinatorEffect | Addressed) -> None:
+        node = self.nodes.get(process)
+        if node is None:
+            return
+        if not isinstance(order, tuple):
+            node.apply(order)
+        elif order[0] == node.instance:
+            node.apply(order[1])
+
     # The coordinator
-
-    def tell_coordinator(self, process: str, event: CoordinatorEvent) -> None:
-        self.network.control_up(process, event)
-
-    def hand_over(self, process: str, fragment: Fragment) -> None:
-        self.network.control_up(process, fragment)
 
     def order(self, effect: CoordinatorEffect) -> None:
         """Send an order of the coordinator to the process it names."""
         process = effect.process  # type: ignore[union-attr]
-        if isinstance(effect, TellSettled | TellView):
-            self._admit(process, self.coordinator.brain.view)
+        if isinstance(effect, ReportSettled | InstallView):
+            self._admit(process, self.coordinator.lifecycle.view)
         if self.rollbacks is None:
             self.network.control_down(process, effect)
         elif process in self.coordinator.instances:
@@ -259,17 +254,34 @@ class World:
         match entry:
             case Begin():
                 self.begun.setdefault(entry.snapshot, entry)
-                if self.rollbacks is not None:
-                    self.rollbacks.fence_off(entry.at_us)
+                self._abort_older_epochs(entry.at_us)
             case ViewChange():
-                self.view_logged(entry.view)
+                self._view_logged(entry.view)
             case EpochStart():
-                if self.rollbacks is not None:
-                    self.rollbacks.epoch_logged(entry)
+                if self.rollbacks is not None and entry.epoch not in self.journals:
+                    self._begin_epoch(self.rollbacks, entry)
             case Commit() | Abort():
                 self._outcome(entry)
 
-    def view_logged(self, view: View) -> None:
+    def _begin_epoch(self, rollbacks: Rollbacks, entry: EpochStart) -> None:
+        """Start the journal of a new epoch with the surviving part of the epoch it goes back to."""
+        if entry.restored is None:
+            self.journals[entry.epoch] = Journal(entry.epoch)
+        else:
+            snapshot = rollbacks.load(entry.restored)
+            self.journals[entry.epoch] = self.journals[snapshot.id.epoch].until(snapshot, entry.epoch)
+        self.epoch = entry.epoch
+        self._abort_older_epochs(entry.at_us)
+        assert entry.view is not None
+        self._view_logged(entry.view)
+        rollbacks.epoch_began(entry)
+
+    def _abort_older_epochs(self, at_us: int) -> None:
+        for name in self.begun:
+            if name not in self.outcomes and SnapshotId.parse(name).epoch < self.epoch:
+                self.outcomes[name] = Abort(name, f"epoch {self.epoch} began", at_us)
+
+    def _view_logged(self, view: View) -> None:
         if view.number in self.views:
             return
         self.views[view.number] = view
@@ -294,11 +306,12 @@ class World:
     def _check(self, snapshot: Snapshot) -> None:
         for checker in self.checkers:
             for problem in checker.on_commit(self, snapshot):
-                self.complain(checker.name, str(snapshot.id), problem)
+                self.report(checker.name, str(snapshot.id), problem)
 
     def accepts(self, snapshot: Snapshot) -> bool:
         """Verify before the commit, as every host must. A snapshot that fails is checked here, and then aborted."""
-        if self.trusting or verify(snapshot).holds:
+        if self.skip_verification or verify(snapshot).holds:
+            self.assembled[str(snapshot.id)] = snapshot
             return True
         self._check(snapshot)
         return False
@@ -306,18 +319,18 @@ class World:
     def coordinator_crashed(self) -> None:
         self.injector.coordinator_crashed()
 
-    def complain(self, checker: str, snapshot: str, problem: str) -> None:
-        self.violations.append(Violated(checker, snapshot, problem, self.now_us))
+    def report(self, checker: str, snapshot: str, problem: str) -> None:
+        self.violations.append(Violated(checker, snapshot, problem, self.scheduler.now_us))
 
     def violated(self, node: Node, violation: ProtocolViolation) -> None:
         """Report a channel that broke its promise. In an old epoch it is ignored: its connections are being closed."""
         if node.epoch == self.epoch:
-            self.complain("channels-checked", "", str(violation))
+            self.report("channels-checked", "", str(violation))
 
     def stalled(self, process: str) -> None:
         for checker in self.checkers:
             for problem in checker.on_stall(self, process):
-                self.complain(checker.name, "", problem)
+                self.report(checker.name, "", problem)
 
     def recorded(self, node: Node, snapshot: SnapshotId) -> None:
         if self.recorder is not None:
@@ -328,7 +341,7 @@ class World:
 
     def free_later(self, node: Node, snapshot: SnapshotId) -> None:
         """Let the node free what it holds for `snapshot`, if no outcome comes for too long (E7)."""
-        self.schedule(self.now_us + PATIENCE * self.policy.timeout_us, self._expire, node, snapshot)
+        self.scheduler.after(EXPIRY_TIMEOUTS * self.policy.timeout_us, self._expire, node, snapshot)
 
     def _trace_record(self, node: Node, snapshot: SnapshotId) -> None:
         """Trace that `node` has recorded; with the first record, also the positions of processes not in the view.
@@ -339,7 +352,7 @@ class World:
         if snapshot not in self._traced:
             self._traced.add(snapshot)
             for absent in sorted(self.recorder.processes.keys() - set(node.protocol.view.processes)):
-                self.recorder.recorded(self.gone.get(absent) or self.nodes[absent], snapshot)
+                self.recorder.recorded(self.departed.get(absent) or self.nodes[absent], snapshot)
         self.recorder.recorded(node, snapshot)
 
     def _expire(self, node: Node, snapshot: SnapshotId) -> None:
@@ -351,7 +364,7 @@ class World:
         """Make the node of a joining process; it starts when its orders arrive."""
         if name in self.nodes or name not in view.processes:
             return
-        before = self.gone.pop(name)
+        before = self.departed.pop(name)
         alone = View(0, (name,), ())
         random = Random(f"{self.seed}/{name}/{view.number}")
         node = self.node_class(self, name, before.process, alone, random, self.epoch)
@@ -359,34 +372,27 @@ class World:
         node.down = node.waiting = True
         self.nodes[name] = node
         if isinstance(node, RestorableNode) and self.rollbacks is not None:
-            self.rollbacks.admitted(node)
+            self.coordinator.instances[name] = self.rollbacks.admitted(node)
 
     def remove(self, name: str) -> None:
-        self.gone[name] = self.nodes.pop(name)
+        self.departed[name] = self.nodes.pop(name)
         self.coordinator.instances.pop(name, None)
 
     def crash(self, name: str) -> None:
         self.nodes[name].crash()
         if self.rollbacks is not None:
-            self.tell_coordinator(name, ProcessFailed(name))
+            self.network.control_up(name, ProcessFailed(name))
 
-    def lose(self, name: str) -> None:
+    def lose_state(self, name: str) -> None:
         """Crash a process, and delete its state."""
         assert self.rollbacks is not None
-        self.rollbacks.lose(name)
-        self.tell_coordinator(name, ProcessFailed(name))
-
-    def forget(self, name: str) -> None:
-        """Remove a process that has no state and is not needed."""
-        node = self.nodes[name]
-        assert self.rollbacks is not None
-        assert isinstance(node, RestorableNode)
-        self.rollbacks.forget(node)
+        self.rollbacks.lose_state(name)
+        self.network.control_up(name, ProcessFailed(name))
 
     def restart(self, name: str) -> None:
         if self.rollbacks is not None:
             self.rollbacks.restart(name)
             return
         self.nodes[name].restart()
-        self.tell_coordinator(name, ProcessFailed(name))
-        self.tell_coordinator(name, ProcessReturned(name))
+        self.network.control_up(name, ProcessFailed(name))
+        self.network.control_up(name, ProcessReturned(name))

@@ -1,4 +1,8 @@
-"""Snapshots as Spark tables, and their proofs as DataFrame programs. Needs the extra `spark` and Java."""
+"""Snapshots as Spark tables, and their proofs as DataFrame programs. Needs the extra `spark` and Java.
+
+In: stores and traces. Out: tables, and a verdict on each snapshot: at once for all of a store, or as commits come in
+(`pipeline`).
+"""
 
 from importlib import import_module
 from importlib.util import find_spec
@@ -7,9 +11,14 @@ from typing import TYPE_CHECKING, Any
 from strobe.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from strobe.spark.checks.dataframe_proof import proof_violations, verdicts_from, verify_proofs
+    from strobe.spark.checks.dataframe_proof import (
+        VerdictRow,
+        proof_violations,
+        verdicts,
+        verdicts_from,
+        verify_proofs,
+    )
     from strobe.spark.checks.predicates import deadlocked, garbage, terminated
-    from strobe.spark.checks.report import VerdictRow, verdicts
     from strobe.spark.dataframes.clusters import session_for
     from strobe.spark.dataframes.store import Tables, tables, tables_from_snapshots
     from strobe.spark.pipeline.invariants import invariant
@@ -41,8 +50,7 @@ _HOMES = {
     "pipeline.invariants": ("invariant",),
     "pipeline.query": ("Options", "Pipeline"),
     "checks.predicates": ("deadlocked", "garbage", "terminated"),
-    "checks.dataframe_proof": ("proof_violations", "verdicts_from", "verify_proofs"),
-    "checks.report": ("VerdictRow", "verdicts"),
+    "checks.dataframe_proof": ("VerdictRow", "proof_violations", "verdicts", "verdicts_from", "verify_proofs"),
     "session.embedded": ("local_session", "stop_local_session"),
     "dataframes.store": ("Tables", "tables", "tables_from_snapshots"),
 }

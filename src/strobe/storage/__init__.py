@@ -1,4 +1,8 @@
-"""The store: one documented, versioned format (docs/format.md) and one log that orders everything."""
+"""The store: one documented, versioned format (docs/format.md) and one log that orders everything.
+
+In: snapshots and entries, from coordinators. Out: the same, verified, for readers. It may be a directory or a
+prefix of an object store.
+"""
 
 from strobe.storage.entries.log_state import Committed, LogState, Opened
 from strobe.storage.files.commit_steps import CommitStep, OnStep

@@ -10,14 +10,14 @@ from strobe.errors import UNREADABLE
 EVENT_FIELD = "event"
 LINE_FIELD = "log_line"
 
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def describe(event: TracedEvent) -> str:
     """Return the log's text of an event, or else its trigger and its sends, on one line."""
-    told = _told(event, EVENT_FIELD)
-    if isinstance(told, str):
-        return _on_one_line(told)
+    text = _field_of(event, EVENT_FIELD)
+    if isinstance(text, str):
+        return _on_one_line(text)
     parts: list[str] = []
     if isinstance(event.lead, Internal):
         parts.append(event.lead.name or "internal")
@@ -32,17 +32,17 @@ def describe(event: TracedEvent) -> str:
 
 def log_line(event: TracedEvent) -> int | None:
     """Return the line of the log that an event was imported from."""
-    line = _told(event, LINE_FIELD)
+    line = _field_of(event, LINE_FIELD)
     return line if isinstance(line, int) else None
 
 
-def _told(event: TracedEvent, field: str) -> object:
+def _field_of(event: TracedEvent, field: str) -> object:
     """Return a field of an event's payload; the other fields may be unreadable."""
     if event.lead is None or not event.lead.payload:
         return None
     try:
-        told = _fields(event.lead.payload)
-        return msgspec.json.decode(told[field]) if field in told else None
+        fields = _decode_fields(event.lead.payload)
+        return msgspec.json.decode(fields[field]) if field in fields else None
     except UNREADABLE:
         return None
 

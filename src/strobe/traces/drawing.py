@@ -111,9 +111,7 @@ dashed arrows: not received</p>
 def _events(trace: Trace) -> list[TracedEvent]:
     count = sum(trace.event_count(process) - trace.first_count(process) for process in trace.processes)
     if count > EVENTS_MAX:
-        raise UsageError(
-            f"{trace.name} has {count:,} events, too many to look at; a diagram has at most {EVENTS_MAX:,}"
-        )
+        raise UsageError(f"{trace.name} has {count:,} events, too many for a diagram, which has at most {EVENTS_MAX:,}")
     return list(map(trace.event, trace.events()))
 
 

@@ -10,7 +10,6 @@ set of segments can be read from the first one that begins at a snapshot which t
 is under a checksum (sealing.py).
 """
 
-import os
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -21,7 +20,7 @@ import pyarrow.parquet as pq
 
 from strobe.causality.trace_lines import VERSION
 from strobe.errors import UNREADABLE, TraceDamaged, UsageError
-from strobe.private_files import open_file
+from strobe.private_files import replace_file
 from strobe.protocol import ChannelSpec
 from strobe.traces.pages import check_pages
 from strobe.traces.rows import SCHEMA
@@ -142,15 +141,7 @@ def write_segment(path: Path, header: SegmentHeader, rows: pa.Table) -> int:
         column_encoding=dict.fromkeys(_COUNTED, "DELTA_BINARY_PACKED"),
     )
     raw = seal(written.getvalue().to_pybytes())
-    unfinished = path.with_suffix(".unfinished")
-    try:
-        with open_file(unfinished, "wb") as file:
-            file.write(raw)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.rename(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    replace_file(path, raw)
     return len(raw)
 
 

@@ -57,7 +57,7 @@ def choose_start(
         wanted = f"snapshot {since}" if since is not None else "a snapshot"
         processes = ", ".join(traces)
         raise UsageError(
-            f"there is no cut to begin at: {wanted} that all of {processes} still have the trace of; "
+            f"there is no cut to begin at: the traces of {processes} no longer have {wanted} in common; "
             "record with a larger trace_bytes_max, or take snapshots more often"
         )
     return latest

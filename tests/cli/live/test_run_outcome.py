@@ -22,33 +22,33 @@ def status(*snapshots: Any) -> Any:
 
 def test_a_run_that_tries_no_snapshot_has_not_failed() -> None:
     outcomes = RunOutcome(50)
-    outcomes.see(status())
+    outcomes.update(status())
     assert outcomes.problem is None
 
 
 def test_a_run_without_a_commit_has_failed_with_the_last_reason() -> None:
     outcomes = RunOutcome(50)
-    outcomes.see(status(finished(1, False)))
-    outcomes.see(status(finished(1, False), finished(2, False)))
+    outcomes.update(status(finished(1, False)))
+    outcomes.update(status(finished(1, False), finished(2, False)))
     assert outcomes.problem == "no snapshot completed (2 tried); the last one: 1-2 was aborted: because 2"
 
 
 def test_what_was_begun_before_the_run_is_not_the_runs() -> None:
     outcomes = RunOutcome(50)
-    outcomes.see(status(finished(1, True, started_us=49), finished(2, False)))
+    outcomes.update(status(finished(1, True, started_us=49), finished(2, False)))
     assert outcomes.problem is not None
 
 
 @pytest.mark.parametrize(("aborted", "fails"), [(LAST - 1, False), (LAST, True), (LAST + 5, True)])
 def test_a_run_fails_when_the_last_ones_were_all_aborted(aborted: int, fails: bool) -> None:
     outcomes = RunOutcome(50)
-    outcomes.see(status(finished(0, True), *(finished(number, False) for number in range(1, aborted + 1))))
+    outcomes.update(status(finished(0, True), *(finished(number, False) for number in range(1, aborted + 1))))
     assert (outcomes.problem is not None) is fails
 
 
-def test_the_last_snapshot_counts_when_it_was_asked_for() -> None:
+def test_a_requested_last_snapshot_counts() -> None:
     outcomes = RunOutcome(50)
-    outcomes.see(status(finished(1, False)))
+    outcomes.update(status(finished(1, False)))
     outcomes.take(TakeResult("1-2", COMMITTED, ""))
     assert outcomes.problem is None
 
@@ -58,5 +58,5 @@ def test_seen_in_any_portions_the_verdict_is_that_of_the_definition(commits: lis
     snapshots = [finished(number, committed) for number, committed in enumerate(commits)]
     outcomes = RunOutcome(50)
     for first in range(len(snapshots)):
-        outcomes.see(status(*snapshots[max(0, first - portion) : first + 1]))
+        outcomes.update(status(*snapshots[max(0, first - portion) : first + 1]))
     assert (outcomes.problem is not None) is (bool(commits) and not any(commits[-LAST:]))

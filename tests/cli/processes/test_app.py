@@ -136,7 +136,7 @@ def test_a_store_that_is_not_there_is_made_by_what_is_named(tmp_path):
         (["snapshot", "verify", "--level", "bogus"], "invalid value for '--level': 'bogus' is not one of 'exists', "),
     ],
 )
-def test_what_is_missing_or_wrong_on_a_command_line_is_said_in_our_words(words, problem):
+def test_mistakes_on_a_command_line_are_reported_in_our_format(words, problem):
     refused(run(*words, "--store", "x"), f"error: {problem}")
 
 

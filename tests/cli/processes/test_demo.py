@@ -210,16 +210,18 @@ def status_of(committed, rollbacks=()):
     return Status(**(fields | {"committed": committed, "rollbacks": list(rollbacks), "processes": []}))
 
 
-def test_the_branch_is_killed_when_it_is_there_and_the_demo_ends_after_the_rollback(here, monkeypatch):
-    back = RollbackReport(2, 1, None, "c is there without state", "c", {"c": 5})
+def test_the_branch_is_killed_and_the_demo_ends_after_the_rollback(here, monkeypatch):
+    back = RollbackReport(2, 1, None, "c is connected without state", "c", {"c": 5})
     bank = Bank(*map(status_of, (0, 2, 3, 4, 6)), status_of(6, [back]), status_of(7, [back]), status_of(8, [back]))
     monkeypatch.setattr(demo, "Supervisor", bank)
-    monkeypatch.setattr(demo, "LOOK_EVERY_S", 0)
+    monkeypatch.setattr(demo, "POLL_EVERY_S", 0)
     found = demo.Demo("store")
     demo._run(found, 6, Judge("store", False, *[True] * 6), ProgressLine())
     assert bank.killed == ["c", "c"]
     assert found.killed == "branch c was killed with SIGKILL after 4 snapshots"
-    assert found.rolled_back == ("rolled back to the beginning, epoch 2: c is there without state; undone events: c 5")
+    assert found.rolled_back == (
+        "rolled back to the beginning, epoch 2: c is connected without state; undone events: c 5"
+    )
     assert bank.ended
 
 
@@ -244,7 +246,7 @@ def test_a_bank_that_does_not_get_on_is_not_waited_for_without_end(here, monkeyp
     bank.client.status = nobody
     monkeypatch.setattr(demo, "Judging", Judge)
     monkeypatch.setattr(demo, "Supervisor", bank)
-    monkeypatch.setattr(demo, "LOOK_EVERY_S", 0)
+    monkeypatch.setattr(demo, "POLL_EVERY_S", 0)
     monkeypatch.setattr(demo, "PATIENCE_S", 0.05)
     result = run("demo")
     assert result.code == 3

@@ -27,9 +27,9 @@ from strobe.cli.shell.output import (
     print_json,
     print_line,
     print_table,
-    say_wrapped,
+    print_wrapped,
 )
-from strobe.cli.simulation.explain_page import page
+from strobe.cli.simulation.explain import page
 from strobe.protocol.values.view import View
 from strobe.runtime.api.metrics import _with_plain_labels
 from strobe.runtime.messages.api_documents import Status
@@ -48,7 +48,7 @@ def shown_on(screen):
 
 PRINTERS = {
     "say": print_line,
-    "say_wrapped": say_wrapped,
+    "print_wrapped": print_wrapped,
     "note": note,
     "print_error": lambda text: print_error(text.replace("\n", " ")),
     "print_json": lambda text: print_json({text: [text]}),
@@ -59,7 +59,7 @@ PRINTERS = {
 
 
 @pytest.mark.parametrize("printer", PRINTERS)
-def test_nothing_that_is_printed_moves_the_terminal(printer, capsys):
+def test_printed_text_cannot_control_the_terminal(printer, capsys):
     for text in CORPUS:
         PRINTERS[printer](text)
         with terminal() as screen:
@@ -157,7 +157,7 @@ def test_drawings_of_a_trace_show_names_as_text(kind):
     assert "<script" not in drawn
 
 
-def test_the_page_of_explain_holds_its_data_whatever_it_says():
+def test_the_page_of_explain_escapes_its_data():
     scenes = [Scene(text, text, (), (), (), True) for name, text in HOSTILE.items() if name != "surrogate"]
     made = page(scenes)
     assert made.count("<script") == page([]).count("<script")

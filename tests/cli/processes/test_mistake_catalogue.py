@@ -81,7 +81,7 @@ def test_E13_a_mistake_that_shows_late_ends_up_with_its_name(here, name):
     assert names_it(made, live.get(name, MISTAKES[name].told), " ".join(result.err.split())), (result, made.text)
 
 
-def test_E13_a_correct_system_runs_live_without_a_word_of_a_mistake(here):
+def test_E13_a_correct_system_runs_live_without_any_error(here):
     write(here, make(seed_of("correct", 4)))
     result = run_apart(
         "up", "mine.py:mine", "--store", "s", "--create", "--interval", "0.2", "--for", "1", cwd=here, timeout_s=60

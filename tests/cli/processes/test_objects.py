@@ -34,7 +34,7 @@ def test_S1_a_store_in_an_object_store_is_used_as_one_on_disk_is(objects, tmp_pa
     assert not list(tmp_path.iterdir())
 
 
-def test_a_coordinator_is_looked_for_where_the_user_keeps_it(objects, tmp_path, monkeypatch):
+def test_a_coordinator_is_found_through_the_users_directory(objects, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     url = objects.new_url()
     result = run("snapshot", "take", "--store", url)

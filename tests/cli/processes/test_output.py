@@ -1,6 +1,7 @@
 """What a terminal gets, and what a pipe gets."""
 
 import io
+import resource
 import subprocess
 import sys
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.cli.command_line import simulated_store
 
-from strobe.cli.shell.output import Column, ProgressLine, print_error, print_table, say_wrapped
+from strobe.cli.shell.output import Column, ProgressLine, print_error, print_table, print_wrapped
 
 
 class Terminal(io.StringIO):
@@ -30,14 +31,14 @@ def terminal():
         yield screen
 
 
-def test_progress_is_one_line_that_is_gone_at_the_end():
+def test_progress_is_one_line_that_is_cleared_at_the_end():
     with terminal() as screen, ProgressLine() as progress:
         progress.show("half way", now=True)
         progress.show("x" * 80, now=True)
     assert screen.getvalue() == f"\r\x1b[Khalf way\r\x1b[K{'x' * 39}\r\x1b[K"
 
 
-def test_progress_elsewhere_is_nothing(capsys):
+def test_progress_is_not_printed_to_a_file(capsys):
     with ProgressLine() as progress, progress.ticking("waiting"):
         progress.show("half way", now=True)
     assert capsys.readouterr() == ("", "")
@@ -59,9 +60,9 @@ def test_an_error_is_wrapped_but_names_lines_and_commands_stay_whole():
 def test_a_line_is_wrapped_on_a_terminal_only(capsys):
     text = "one two three four five six seven eight nine ten"
     with terminal() as screen:
-        say_wrapped(text)
+        print_wrapped(text)
     assert screen.getvalue() == "one two three four five six seven eight\n  nine ten\n"
-    say_wrapped(text)
+    print_wrapped(text)
     assert capsys.readouterr().out == f"{text}\n"
 
 
@@ -99,3 +100,16 @@ def test_help_on_a_full_disk_is_an_error_and_no_bug(words):
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 3
     assert done.stderr.startswith("error: cannot write to standard output")
+
+
+@pytest.mark.parametrize("limited", [False, True], ids=["full-disk", "size-limit"])
+def test_the_exit_code_does_not_depend_on_the_disk_of_stderr(tmp_path, limited):
+    """A supervisor decides by it: a coordinator that was replaced ends with 5, also if it cannot say why."""
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+
+    command = [sys.executable, "-m", "strobe.cli", "snapshot", "list", "--store", str(tmp_path / "absent")]
+    with (tmp_path / "errors" if limited else Path("/dev/full")).open("w") as file:
+        done = subprocess.run(command, stdout=file, stderr=file, check=False, preexec_fn=limit if limited else None)
+    assert done.returncode == 2

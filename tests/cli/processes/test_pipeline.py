@@ -11,24 +11,26 @@ import time
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 from tests.cli.command_line import refused, run
+from tests.spark import conftest
 from tests.spark.pipelines import CONSERVATION
 from tests.spark.stores import damage
 from tests.storage.samples import commit, sample
 
 from strobe.cli import main
-from strobe.spark import stop_local_session
 from strobe.spark.dataframes import clusters
 from strobe.storage import Store
 from strobe.storage.content.blobs import blob_name
 from strobe.storage.content.manifests import blobs_of
 from strobe.storage.files.layout import HEADER
 
+spark = conftest.spark
 
-@pytest.fixture(scope="module", autouse=True)
-def no_session_left():
-    yield
-    stop_local_session()
+
+@pytest.fixture(autouse=True)
+def session(spark: SparkSession) -> None:
+    """Have commands find the session that all tests share."""
 
 
 @pytest.fixture
@@ -51,7 +53,7 @@ def words(store, tmp_path, *more):
     return ["pipeline", "run", "--store", store.url, "--to", tmp_path / "to", "--once", *more]
 
 
-def test_all_that_holds_is_a_table_and_exit_code_0_and_then_what_does_not_is_1(store, tmp_path, rules):
+def test_the_exit_code_is_0_if_all_hold_and_1_otherwise(store, tmp_path, rules):
     result = run(*words(store, tmp_path, "--invariants", rules, "--check", "deadlock"))
     assert result.code == 0, result
     lines = [line.split() for line in result.out.splitlines() if line]
@@ -104,14 +106,14 @@ def test_what_cannot_be_is_refused_before_spark_starts(store, tmp_path, rules, m
     monkeypatch.setattr(clusters, "session_for", lambda *_: pytest.fail("Spark starts"))
     refused(run(*words(store, tmp_path, "--invariants", tmp_path / "nowhere")), "is not a directory", "*.sql")
     refused(run(*words(store, tmp_path, "--alert-command", "no-such-program")), "no program")
-    refused(run(*words(store, tmp_path, "--alert-webhook", "ftp://x")), "is not an address")
+    refused(run(*words(store, tmp_path, "--alert-webhook", "ftp://x")), "is not a URL")
     refused(run(*words(store, tmp_path, "--drift-window", "1")), "compares a snapshot with nothing")
     to_objects = ["pipeline", "run", "--store", store.url, "--to", "s3://bucket/verdicts", "--remote", "sc://host"]
     refused(run(*to_objects), "a Spark Connect server judges on its own machine")
     refused(run(*words(store, tmp_path, "--view", tmp_path / "view.json")), "--keys")
     (tmp_path / "to").mkdir()
     (tmp_path / "to" / "thesis.txt").write_text("mine")
-    refused(run(*words(store, tmp_path)), "holds other things")
+    refused(run(*words(store, tmp_path)), "holds other files")
 
 
 @pytest.mark.parametrize("once", [True, False])
@@ -125,7 +127,7 @@ def test_a_store_of_an_unknown_version_is_refused_before_spark_starts(store, tmp
     assert not (tmp_path / "to").exists()
 
 
-def test_a_store_that_is_not_there_is_bad_input_where_it_is_not_waited_for(tmp_path, monkeypatch):
+def test_a_missing_store_is_a_usage_error_unless_it_is_awaited(tmp_path, monkeypatch):
     monkeypatch.setattr(clusters, "session_for", lambda *_: pytest.fail("Spark starts"))
     result = run("pipeline", "run", "--store", tmp_path / "nowhere", "--to", tmp_path / "to", "--once")
     refused(result, "does not exist")
@@ -160,7 +162,7 @@ class Terminal(io.StringIO):
         return super().write(text)
 
 
-def test_progress_says_what_is_judged_and_how_far_behind_it_is_until_nothing_is(store, tmp_path):
+def test_progress_shows_how_many_are_judged_and_how_many_are_left(store, tmp_path):
     """D2: what was judged before does not count, and what is judged and what is left are all there is."""
     assert run(*words(store, tmp_path)).code == 0
     for counter in range(4, 9):
@@ -178,7 +180,7 @@ def test_progress_says_what_is_judged_and_how_far_behind_it_is_until_nothing_is(
     assert "5 snapshots judged, 15 verdicts" in out.getvalue()
 
 
-def test_who_interrupts_twice_sees_no_stack_of_py4j():
+def test_a_second_interrupt_shows_no_stack_of_py4j():
     """It logs by way of the root, which prints what nobody else takes."""
     code = (
         "import logging; from strobe.cli.pipeline import _quiet_logs; _quiet_logs(); logging.exception('while sending')"
@@ -210,7 +212,7 @@ def talkative(tables):
 """
 
 
-def test_it_runs_until_it_is_interrupted_and_says_one_document_and_no_stack_trace_whatever_happens(store, tmp_path):
+def test_an_interrupt_ends_it_with_one_document_and_no_stack_trace(store, tmp_path):
     """D2: rules print, the store vanishes in the middle of a batch and comes back; stdout is for the document."""
     hidden = tmp_path / "hidden"
     (tmp_path / "rules").mkdir()

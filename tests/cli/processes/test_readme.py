@@ -18,7 +18,7 @@ def test_the_bank_has_fifteen_lines():
     assert len(example().splitlines()) == 15
 
 
-def test_a_branch_whose_only_peer_has_left_keeps_its_money_and_goes_on():
+def test_a_branch_whose_only_peer_has_left_keeps_its_money():
     names = {}
     exec(compile(example(), "bank.py", "exec"), names)  # the README is ours
     branch, ctx = names["Branch"](), Mock(outputs=(), random=Random(1))

@@ -68,7 +68,7 @@ def test_a_system_file_is_read(write):
     assert "9 passed" in result.out
 
 
-def test_P1_a_system_file_says_which_hash_its_channels_have(write):
+def test_P1_a_system_file_selects_the_hash_of_its_channels(write):
     path = write('hash = "blake3"\n' + TOPOLOGY + 'hash = "xxh3"\n', "system.toml")
     result = simulate("system.toml")
     assert result.code == 0
@@ -92,7 +92,7 @@ def test_each_load_runs_the_users_code_again(write):
     assert first.processes["a"] is not second.processes["a"]
 
 
-def test_nothing_of_the_users_stays_importable(write):
+def test_modules_of_the_user_do_not_stay_importable(write):
     import sys
 
     path = list(sys.path)
@@ -103,7 +103,7 @@ def test_nothing_of_the_users_stays_importable(write):
     assert not {"helper", "bank", "strobe_system_mine"} & set(sys.modules)
 
 
-def test_a_system_without_a_name_is_asked_for_it():
+def test_a_system_without_a_name_is_refused_with_advice():
     refused(simulate("bank.py"), "does not name a system in the file: write bank.py:name")
     refused(simulate("bank"), "file.py:name, module:name or system.toml")
     refused(simulate("bank.py:"), "is not a system")
@@ -120,12 +120,12 @@ def test_a_name_that_is_not_there_or_no_system_lists_those_that_are():
     refused(simulate("bank.py:names"), "'names' in bank.py is of type tuple, not a strobe.System")
 
 
-def test_a_file_that_raises_is_told_with_file_and_line(write):
+def test_a_file_that_raises_is_reported_with_file_and_line(write):
     write("import json\ndef read():\n    return json.loads('{')\nbank = read()")
     refused(simulate("mine.py:bank"), "cannot run mine.py: JSONDecodeError", "(mine.py:5, in read())")
 
 
-def test_a_file_that_does_not_parse_or_exits_is_told_so(write):
+def test_a_file_that_does_not_parse_or_exits_is_reported(write):
     write("bank = = 3")
     refused(simulate("mine.py:bank"), "SyntaxError: invalid syntax (mine.py:3)")
     write("import sys\nsys.exit('no')")
@@ -193,6 +193,6 @@ def test_an_empty_system(write):
         ('to = "b"', 'to = "b"\nhash = "crc"', "channel 'a->b' has the hash 'crc'; hashes are: xxh3, blake3"),
     ],
 )
-def test_a_system_file_with_something_wrong_says_where(write, line, instead, problem):
+def test_a_mistake_in_a_system_file_is_reported_with_its_place(write, line, instead, problem):
     write(TOPOLOGY.replace(line, instead, 1), "system.toml")
     refused(simulate("system.toml"), "system.toml", problem)

@@ -1,6 +1,6 @@
 """Small systems, and a coordinator with a snapshot in progress, for tests of its life cycle."""
 
-from tests.protocol.desk import Desk, those
+from tests.protocol.coordinator_host import CoordinatorHost, those
 from tests.protocol.playbook import snapshot_id, view
 
 from strobe.protocol import Policy
@@ -17,8 +17,8 @@ def woken_at(effects: list[CoordinatorEffect]) -> int:
     return min(order.at_us for order in those(effects, WakeAt))
 
 
-def begun(policy: Policy | None = None, protocol: str = "chandy-lamport") -> Desk:
-    """A desk with one snapshot under way."""
-    desk = Desk(RING, policy, protocol)
-    desk.hears(SnapshotWanted())
-    return desk
+def begun(policy: Policy | None = None, protocol: str = "chandy-lamport") -> CoordinatorHost:
+    """A host with one snapshot under way."""
+    host = CoordinatorHost(RING, policy, protocol)
+    host.handle(SnapshotWanted())
+    return host

@@ -8,7 +8,7 @@ from strobe.protocol.process.events import SnapshotRequested, ViewInstalled
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=PROTOCOLS.keys())
-def test_a_leaver_that_initiates_sends_no_marker_into_the_view_that_it_left(protocol):
+def test_a_leaver_that_initiates_sends_no_marker_into_the_new_view(protocol):
     channels = (ChannelSpec("pq", "p", "q"), ChannelSpec("qp", "q", "p"))
     leaver = protocol("p", View(1, ("p", "q"), channels))
     leaver.handle(ViewInstalled(View(2, ("q",), ())))

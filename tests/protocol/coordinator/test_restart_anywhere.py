@@ -27,7 +27,7 @@ def check(cluster: Cluster) -> None:
     for entry in cluster.log:
         if isinstance(entry, Commit):
             assert cluster.verdicts[entry.snapshot].endswith("holds (self-consistent, signer unknown)")
-    assert cluster.brain.settled
+    assert cluster.lifecycle.settled
     # What never came to the coordinator's ears has no outcome; its host frees it after a time.
     recording = {(name, snapshot) for name, machine in cluster.machines.items() for snapshot in machine.open}
     assert {held for held in recording | set(cluster.kept) if str(held[1]) in outcomes} == set()
@@ -36,7 +36,7 @@ def check(cluster: Cluster) -> None:
 @pytest.mark.parametrize("protocol", ["chandy-lamport", "lai-yang"])
 @examples(0.05)
 @given(st.sampled_from(SHAPES), st.integers(0, 2**32))
-def test_a_coordinator_lost_after_any_entry_leaves_no_snapshot_without_its_one_outcome(
+def test_a_crash_after_any_entry_leaves_each_snapshot_one_outcome(
     protocol: str, shape: tuple[str, ...], seed: int
 ) -> None:
     cluster = cluster_of(shape, protocol, seed)
@@ -67,7 +67,7 @@ def with_losses(shape: tuple[str, ...], protocol: str, seed: int, every: int) ->
 @pytest.mark.parametrize("protocol", ["chandy-lamport", "lai-yang"])
 @examples(0.12)
 @given(st.sampled_from(SHAPES), st.integers(0, 2**32), st.integers(5, 30))
-def test_a_coordinator_lost_again_and_again_leaves_no_snapshot_without_its_one_outcome(
+def test_repeated_crashes_leave_each_snapshot_one_outcome(
     protocol: str, shape: tuple[str, ...], seed: int, every: int
 ) -> None:
     check(with_losses(shape, protocol, seed, every))
@@ -75,9 +75,7 @@ def test_a_coordinator_lost_again_and_again_leaves_no_snapshot_without_its_one_o
 
 @examples(0.12)
 @given(st.sampled_from(SHAPES), st.integers(0, 2**32), st.integers(30, 60))
-def test_an_abort_is_retried_at_most_once_however_often_the_coordinator_is_lost(
-    shape: tuple[str, ...], seed: int, every: int
-) -> None:
+def test_an_abort_is_retried_at_most_once_despite_crashes(shape: tuple[str, ...], seed: int, every: int) -> None:
     cluster = with_losses(shape, "lai-yang", seed, every)
     retried = Counter(entry.retries for entry in cluster.log if isinstance(entry, Begin) and entry.retries)
     assert max(retried.values(), default=1) == 1

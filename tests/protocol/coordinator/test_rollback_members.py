@@ -1,6 +1,6 @@
 """Who is told of a rollback (R1): those who are away, join, have left, or are leaving."""
 
-from tests.protocol.desk import Desk, those
+from tests.protocol.coordinator_host import CoordinatorHost, those
 from tests.protocol.playbook import view
 from tests.protocol.rolling_back import JOIN_S, RING, S1, chosen, crash, renumbered, roll_back, with_one_complete
 
@@ -15,251 +15,251 @@ from strobe.protocol.coordinator.messages import (
     ProcessWithoutState,
     Reset,
     RestoreRefused,
+    RestoreState,
     RestoreWanted,
     SnapshotWanted,
-    TellRestore,
 )
 from strobe.protocol.values.view import View
 
 
 def test_who_is_away_is_told_when_it_comes_back() -> None:
-    desk = with_one_complete()
-    desk.hears(ProcessFailed("q"), ProcessFailed("r"), ProcessWithoutState("q"))
-    assert [order.process for order in those(chosen(desk), TellRestore)] == ["p", "q"]
-    assert those(desk.hears(ProcessWithoutState("r", epoch=1)), TellRestore) == [
-        TellRestore("r", 2, renumbered(RING, 2), str(S1))
+    host = with_one_complete()
+    host.handle(ProcessFailed("q"), ProcessFailed("r"), ProcessWithoutState("q"))
+    assert [order.process for order in those(chosen(host), RestoreState)] == ["p", "q"]
+    assert those(host.handle(ProcessWithoutState("r", epoch=1)), RestoreState) == [
+        RestoreState("r", 2, renumbered(RING, 2), str(S1))
     ]
-    assert len(desk.epochs()) == 1
+    assert len(host.epochs()) == 1
 
 
-def test_one_that_comes_while_a_rollback_is_to_come_is_told_with_the_others() -> None:
-    desk = with_one_complete()
-    desk.hears(ProcessFailed("r"))
-    crash(desk, "q")
-    assert those(crash(desk, "r"), TellRestore) == []
-    assert [order.process for order in those(chosen(desk), TellRestore)] == ["p", "q", "r"]
+def test_a_process_arriving_before_a_rollback_is_ordered_with_the_others() -> None:
+    host = with_one_complete()
+    host.handle(ProcessFailed("r"))
+    crash(host, "q")
+    assert those(crash(host, "r"), RestoreState) == []
+    assert [order.process for order in those(chosen(host), RestoreState)] == ["p", "q", "r"]
 
 
 def test_a_crash_after_being_told_causes_another_rollback() -> None:
-    desk = with_one_complete()
-    crash(desk, "q")
-    chosen(desk)
-    assert those(crash(desk, "q"), ChooseSnapshot) == [ChooseSnapshot(None)]
-    chosen(desk)
-    assert [entry.epoch for entry in desk.epochs()] == [2, 3]
-    assert desk.brain.view.number == 3
+    host = with_one_complete()
+    crash(host, "q")
+    chosen(host)
+    assert those(crash(host, "q"), ChooseSnapshot) == [ChooseSnapshot(None)]
+    chosen(host)
+    assert [entry.epoch for entry in host.epochs()] == [2, 3]
+    assert host.lifecycle.view.number == 3
 
 
 def test_a_crash_while_the_epoch_is_on_its_way_causes_no_other() -> None:
-    desk = with_one_complete()
-    crash(desk, "q")
-    desk.slow = True
-    chosen(desk)
-    crash(desk, "r")
-    desk.slow = False
-    assert [order.process for order in those(desk.write(), TellRestore)] == ["p", "q", "r"]
-    assert len(desk.epochs()) == 1
+    host = with_one_complete()
+    crash(host, "q")
+    host.slow = True
+    chosen(host)
+    crash(host, "r")
+    host.slow = False
+    assert [order.process for order in those(host.write(), RestoreState)] == ["p", "q", "r"]
+    assert len(host.epochs()) == 1
 
 
 def test_one_that_joined_later_is_told_to_forget_all_and_joins_again() -> None:
-    desk = with_one_complete()
-    desk.hears(JOIN_S)
-    desk.drained(2, "p", "q", "r", "s")
-    crash(desk, "q")
-    effects = chosen(desk)
+    host = with_one_complete()
+    host.handle(JOIN_S)
+    host.drained(2, "p", "q", "r", "s")
+    crash(host, "q")
+    effects = chosen(host)
     assert those(effects, Reset) == [Reset("s")]
-    assert desk.brain.view == renumbered(RING, 3)
-    desk.drained(3, "p", "q", "r")
-    desk.hears(JOIN_S)
-    joined = desk.views()[-1]
+    assert host.lifecycle.view == renumbered(RING, 3)
+    host.drained(3, "p", "q", "r")
+    host.handle(JOIN_S)
+    joined = host.views()[-1]
     assert joined.number == 4
     assert {spec.incarnation for spec in joined.channels if "s" in (spec.source, spec.target)} == {4}
 
 
 def test_one_that_joined_later_and_was_away_is_told_when_it_comes_back() -> None:
-    desk = with_one_complete()
-    desk.hears(JOIN_S)
-    desk.drained(2, "p", "q", "r", "s")
-    desk.hears(ProcessFailed("s"))
-    roll_back(desk, "q")
-    assert those(desk.hears(ProcessWithoutState("s", epoch=1)), Reset) == [Reset("s")]
+    host = with_one_complete()
+    host.handle(JOIN_S)
+    host.drained(2, "p", "q", "r", "s")
+    host.handle(ProcessFailed("s"))
+    roll_back(host, "q")
+    assert those(host.handle(ProcessWithoutState("s", epoch=1)), Reset) == [Reset("s")]
 
 
 def test_one_that_lost_its_state_while_it_joined_takes_everybody_back() -> None:
-    desk = with_one_complete()
-    desk.hears(JOIN_S)
-    assert those(crash(desk, "s"), ChooseSnapshot) == [ChooseSnapshot(None)]
+    host = with_one_complete()
+    host.handle(JOIN_S)
+    assert those(crash(host, "s"), ChooseSnapshot) == [ChooseSnapshot(None)]
 
 
 def test_a_join_that_was_waiting_is_asked_for_again() -> None:
-    desk = with_one_complete()
-    crash(desk, "q")
-    desk.hears(JOIN_S)
-    assert those(chosen(desk), Reset) == [Reset("s")]
-    desk.drained(2, "p", "q", "r")
-    assert desk.views() == []
+    host = with_one_complete()
+    crash(host, "q")
+    host.handle(JOIN_S)
+    assert those(chosen(host), Reset) == [Reset("s")]
+    host.drained(2, "p", "q", "r")
+    assert host.views() == []
 
 
 def test_a_leave_that_was_undone_is_made_again() -> None:
-    desk = with_one_complete()
-    desk.hears(LeaveWanted("r"))
-    crash(desk, "q")
-    chosen(desk)
-    assert desk.brain.view == renumbered(RING, 3)
-    desk.drained(3, "p", "q", "r")
-    assert desk.views()[-1].processes == ("p", "q")
+    host = with_one_complete()
+    host.handle(LeaveWanted("r"))
+    crash(host, "q")
+    chosen(host)
+    assert host.lifecycle.view == renumbered(RING, 3)
+    host.drained(3, "p", "q", "r")
+    assert host.views()[-1].processes == ("p", "q")
 
 
-def back_to_one_with_r(desk: Desk, *blank: str) -> None:
+def back_to_one_with_r(host: CoordinatorHost, *blank: str) -> None:
     """Someone asks for S1, which r is in; those who are not there yet come then, and everybody goes back."""
-    desk.hears(RestoreWanted(str(S1), "someone asks for it"))
-    chosen(desk)
-    assert desk.brain.view == renumbered(RING, 3)
-    desk.hears(*map(ProcessWithoutState, blank))
-    desk.drained(3, "p", "q", "r")
+    host.handle(RestoreWanted(str(S1), "someone asks for it"))
+    chosen(host)
+    assert host.lifecycle.view == renumbered(RING, 3)
+    host.handle(*map(ProcessWithoutState, blank))
+    host.drained(3, "p", "q", "r")
 
 
-def test_E2_R1_a_leave_that_was_complete_is_not_made_again_by_a_coordinator_that_has_only_read_of_it() -> None:
+def test_E2_R1_a_complete_leave_is_not_repeated_after_a_restart() -> None:
     """That a process was let go is not in the log. Who asks for a snapshot that has it wants it back."""
-    desk = with_one_complete()
-    desk.hears(LeaveWanted("r"))
-    assert those(desk.drained(2, "p", "q", "r"), Dismiss) == [Dismiss("r")]
-    desk.restart()
-    back_to_one_with_r(desk, "p", "q", "r")
-    assert desk.brain.settled
-    assert desk.views()[-1].number == 2
+    host = with_one_complete()
+    host.handle(LeaveWanted("r"))
+    assert those(host.drained(2, "p", "q", "r"), Dismiss) == [Dismiss("r")]
+    host.restart()
+    back_to_one_with_r(host, "p", "q", "r")
+    assert host.lifecycle.settled
+    assert host.views()[-1].number == 2
 
 
-def test_a_leave_that_was_undone_is_made_again_where_a_new_coordinator_has_heard_of_the_leaver() -> None:
-    desk = with_one_complete()
-    desk.hears(LeaveWanted("r"))
-    desk.restart()
-    desk.hears(ProcessReturned("r"))
-    back_to_one_with_r(desk, "p", "q")
-    assert desk.views()[-1] == View(4, ("p", "q"), RING.channels[:1])
+def test_an_undone_leave_is_repeated_if_the_leaver_reported_again() -> None:
+    host = with_one_complete()
+    host.handle(LeaveWanted("r"))
+    host.restart()
+    host.handle(ProcessReturned("r"))
+    back_to_one_with_r(host, "p", "q")
+    assert host.views()[-1] == View(4, ("p", "q"), RING.channels[:1])
 
 
-def test_a_leave_that_may_have_been_under_way_is_made_again_after_a_rollback_that_nobody_asked_for() -> None:
-    desk = with_one_complete()
-    desk.hears(LeaveWanted("r"))
-    desk.restart()
-    crash(desk, "q")
-    chosen(desk)
-    desk.drained(3, "p", "q", "r")
-    assert desk.views()[-1].processes == ("p", "q")
+def test_a_leave_under_way_is_repeated_after_an_automatic_rollback() -> None:
+    host = with_one_complete()
+    host.handle(LeaveWanted("r"))
+    host.restart()
+    crash(host, "q")
+    chosen(host)
+    host.drained(3, "p", "q", "r")
+    assert host.views()[-1].processes == ("p", "q")
 
 
-def test_who_comes_while_a_rollback_is_to_come_that_is_then_refused_begins_all_the_same() -> None:
-    desk = Desk(RING, epoch=0)
-    desk.restart()
-    desk.hears(ProcessWithoutState("p"), RestoreWanted(str(S1), "because"))
-    assert those(desk.hears(ProcessWithoutState("q")), TellRestore) == []
-    assert those(desk.hears(RestoreRefused("it is damaged")), TellRestore) == [TellRestore("q", 1, RING, None)]
+def test_a_process_arriving_before_a_refused_rollback_still_begins() -> None:
+    host = CoordinatorHost(RING, epoch=0)
+    host.restart()
+    host.handle(ProcessWithoutState("p"), RestoreWanted(str(S1), "because"))
+    assert those(host.handle(ProcessWithoutState("q")), RestoreState) == []
+    assert those(host.handle(RestoreRefused("it is damaged")), RestoreState) == [RestoreState("q", 1, RING, None)]
 
 
 def test_one_that_has_left_for_good_and_is_needed_again_just_has_to_come() -> None:
-    desk = with_one_complete()
-    desk.hears(LeaveWanted("r"))
-    assert those(desk.drained(2, "p", "q", "r"), Dismiss) == [Dismiss("r")]
-    crash(desk, "q")
-    assert [order.process for order in those(chosen(desk), TellRestore)] == ["p", "q"]
-    desk.drained(3, "p", "q")
-    assert not desk.brain.settled
-    assert those(desk.hears(ProcessWithoutState("r")), TellRestore) == [
-        TellRestore("r", 2, renumbered(RING, 3), str(S1))
+    host = with_one_complete()
+    host.handle(LeaveWanted("r"))
+    assert those(host.drained(2, "p", "q", "r"), Dismiss) == [Dismiss("r")]
+    crash(host, "q")
+    assert [order.process for order in those(chosen(host), RestoreState)] == ["p", "q"]
+    host.drained(3, "p", "q")
+    assert not host.lifecycle.settled
+    assert those(host.handle(ProcessWithoutState("r")), RestoreState) == [
+        RestoreState("r", 2, renumbered(RING, 3), str(S1))
     ]
-    desk.drained(3, "r")
-    assert desk.brain.settled
+    host.drained(3, "r")
+    assert host.lifecycle.settled
 
 
 def test_one_that_has_left_and_said_so_twice_is_not_taken_for_there() -> None:
     """R1: else it would be told to restore where nobody hears it, and its return would take everybody back again."""
-    desk = with_one_complete()
-    desk.hears(LeaveWanted("r"))
-    desk.drained(2, "p", "q", "r", "r")
-    crash(desk, "q")
-    assert [order.process for order in those(chosen(desk), TellRestore)] == ["p", "q"]
-    effects = desk.hears(ProcessWithoutState("r"))
+    host = with_one_complete()
+    host.handle(LeaveWanted("r"))
+    host.drained(2, "p", "q", "r", "r")
+    crash(host, "q")
+    assert [order.process for order in those(chosen(host), RestoreState)] == ["p", "q"]
+    effects = host.handle(ProcessWithoutState("r"))
     assert those(effects, ChooseSnapshot) == []
-    assert [order.process for order in those(effects, TellRestore)] == ["r"]
+    assert [order.process for order in those(effects, RestoreState)] == ["r"]
 
 
-def test_one_that_was_leaving_and_comes_back_blank_may_go_if_all_it_sent_was_received() -> None:
+def test_a_leaver_without_state_may_exit_if_its_messages_were_received() -> None:
     """E2: nobody needs its state any more; a former coordinator may have let it go, which is not in the log."""
-    desk = Desk(RING)
-    desk.hears(LeaveWanted("r"))
-    desk.restart()
-    desk.drained(2, "p", "q")
-    effects = desk.hears(ProcessWithoutState("r"))
+    host = CoordinatorHost(RING)
+    host.handle(LeaveWanted("r"))
+    host.restart()
+    host.drained(2, "p", "q")
+    effects = host.handle(ProcessWithoutState("r"))
     assert those(effects, Dismiss) == [Dismiss("r")]
     assert those(effects, ChooseSnapshot) == []
-    assert desk.brain.membership.everyone == ("p", "q")
+    assert host.lifecycle.membership.everyone == ("p", "q")
 
 
-def test_E2_E7_one_that_had_left_before_a_snapshot_began_is_no_leaver_to_the_next_coordinator_and_may_join() -> None:
+def test_E2_E7_a_leave_before_a_begin_is_over_for_the_next_coordinator() -> None:
     """A snapshot begins when all that a leaver sent was received: nobody need come back to say so."""
-    desk = Desk(RING)
-    desk.hears(LeaveWanted("r"))
-    desk.drained(2, "p", "q", "r")
-    desk.hears(SnapshotWanted())
-    desk.restart()
-    assert desk.brain.membership.everyone == ("p", "q")
-    desk.hears(JoinWanted("r", RING.channels[1:]))
-    desk.drained(2, "p", "q")
-    assert desk.views()[-1].processes == ("p", "q", "r")
+    host = CoordinatorHost(RING)
+    host.handle(LeaveWanted("r"))
+    host.drained(2, "p", "q", "r")
+    host.handle(SnapshotWanted())
+    host.restart()
+    assert host.lifecycle.membership.everyone == ("p", "q")
+    host.handle(JoinWanted("r", RING.channels[1:]))
+    host.drained(2, "p", "q")
+    assert host.views()[-1].processes == ("p", "q", "r")
 
 
-def test_E2_E7_one_that_sends_to_nobody_is_still_a_leaver_to_the_next_coordinator() -> None:
+def test_E2_E7_a_leaver_without_channels_still_leaves_after_a_restart() -> None:
     """Snapshots begin without it: that one has begun does not say that it has received all that was sent to it."""
-    desk = Desk(view("p>q", "q>p", "p>r"))
-    desk.hears(LeaveWanted("r"))
-    desk.drained(2, "p", "q")
-    desk.hears(SnapshotWanted())
-    assert desk.begun()[-1].view == 2
-    desk.restart()
-    assert desk.brain.membership.everyone == ("p", "q", "r")
+    host = CoordinatorHost(view("p>q", "q>p", "p>r"))
+    host.handle(LeaveWanted("r"))
+    host.drained(2, "p", "q")
+    host.handle(SnapshotWanted())
+    assert host.begun()[-1].view == 2
+    host.restart()
+    assert host.lifecycle.membership.everyone == ("p", "q", "r")
 
 
-def test_R2_one_that_left_with_output_is_a_leaver_to_the_next_coordinator_until_a_snapshot_is_complete() -> None:
-    desk = Desk(RING, outputs=("r",))
-    desk.hears(LeaveWanted("r"))
-    desk.drained(2, "p", "q")
-    desk.hears(Drained("r", 2, {"out": 7}))
-    assert desk.begun()[-1].view == 2
-    desk.restart()
-    assert desk.brain.membership.everyone == ("p", "q", "r")
+def test_R2_a_leaver_with_output_still_leaves_until_a_commit_covers_it() -> None:
+    host = CoordinatorHost(RING, outputs=("r",))
+    host.handle(LeaveWanted("r"))
+    host.drained(2, "p", "q")
+    host.handle(Drained("r", 2, {"out": 7}))
+    assert host.begun()[-1].view == 2
+    host.restart()
+    assert host.lifecycle.membership.everyone == ("p", "q", "r")
 
 
-def test_one_that_was_leaving_and_comes_back_blank_before_that_takes_everybody_back() -> None:
-    desk = Desk(RING)
-    desk.hears(LeaveWanted("r"))
-    desk.restart()
-    desk.drained(2, "p")
-    assert those(desk.hears(ProcessWithoutState("r")), ChooseSnapshot) == [ChooseSnapshot(None)]
+def test_a_leaver_without_state_whose_messages_are_missing_rolls_all_back() -> None:
+    host = CoordinatorHost(RING)
+    host.handle(LeaveWanted("r"))
+    host.restart()
+    host.drained(2, "p")
+    assert those(host.handle(ProcessWithoutState("r")), ChooseSnapshot) == [ChooseSnapshot(None)]
 
 
 def test_one_that_was_leaving_and_is_in_no_restored_view_may_go() -> None:
-    desk = Desk(RING)
-    desk.hears(LeaveWanted("r"))
-    desk.drained(2, "p", "q")  # r has not reported itself yet
-    desk.hears(SnapshotWanted())
-    desk.fragments(S1, "p", "q", view=2)
-    crash(desk, "q")
-    effects = chosen(desk, S1, desk.brain.view)
+    host = CoordinatorHost(RING)
+    host.handle(LeaveWanted("r"))
+    host.drained(2, "p", "q")  # r has not reported itself yet
+    host.handle(SnapshotWanted())
+    host.fragments(S1, "p", "q", view=2)
+    crash(host, "q")
+    effects = chosen(host, S1, host.lifecycle.view)
     assert those(effects, Dismiss) == [Dismiss("r")]
-    assert {order.process for order in those(effects, TellRestore)} == {"p", "q"}
+    assert {order.process for order in those(effects, RestoreState)} == {"p", "q"}
 
 
-def test_a_leaver_that_loses_its_state_before_it_is_let_go_takes_everybody_back() -> None:
-    desk = with_one_complete()
-    desk.hears(LeaveWanted("r"))
-    assert those(crash(desk, "r"), ChooseSnapshot) == [ChooseSnapshot(None)]
+def test_a_leaver_that_loses_its_state_before_dismissal_rolls_all_back() -> None:
+    host = with_one_complete()
+    host.handle(LeaveWanted("r"))
+    assert those(crash(host, "r"), ChooseSnapshot) == [ChooseSnapshot(None)]
 
 
-def test_the_joins_after_the_first_view_are_undone_by_a_start_from_the_beginning() -> None:
-    desk = Desk(RING)
-    desk.hears(JOIN_S)
-    desk.drained(2, "p", "q", "r", "s")
-    crash(desk, "q")
-    assert those(chosen(desk, None), Reset) == [Reset("s")]
-    assert desk.brain.view == renumbered(RING, 3)
+def test_a_start_from_the_beginning_undoes_all_joins() -> None:
+    host = CoordinatorHost(RING)
+    host.handle(JOIN_S)
+    host.drained(2, "p", "q", "r", "s")
+    crash(host, "q")
+    assert those(chosen(host, None), Reset) == [Reset("s")]
+    assert host.lifecycle.view == renumbered(RING, 3)

@@ -1,7 +1,7 @@
 """Rollback (R1) across restarts of the coordinator, and processes that fail again and again."""
 
 import pytest
-from tests.protocol.desk import Desk, those, to
+from tests.protocol.coordinator_host import CoordinatorHost, those, to
 from tests.protocol.playbook import view
 from tests.protocol.rolling_back import (
     JOIN_S,
@@ -18,247 +18,247 @@ from tests.protocol.rolling_back import (
 
 from strobe.protocol import Policy, SnapshotId
 from strobe.protocol.coordinator.messages import (
-    AskToRecord,
     ChooseSnapshot,
     Drained,
     EntryLogged,
     Halt,
+    InstallView,
     LeaveWanted,
     ProcessFailed,
     ProcessReturned,
     ProcessWithoutState,
     RecordingFailed,
+    ReportOutcome,
+    RequestRecording,
+    RestoreState,
     RestoreWanted,
     SnapshotStarted,
     SnapshotWanted,
-    TellOutcome,
-    TellRestore,
-    TellView,
 )
 from strobe.protocol.values.log_entries import Abort, Begin, EpochStart, Pin, ViewChange
 
 
 def test_news_of_an_older_epoch_is_ignored() -> None:
-    desk = with_one_complete()
-    roll_back(desk, "q")
-    before = len(desk.log)
-    desk.fragments(S2, "p", "q", "r")
-    assert those(desk.hears(SnapshotStarted(SnapshotId(1, 7, "p"), "p", 1)), TellOutcome) == []
-    desk.hears(Drained("p", 1), EntryLogged(EpochStart(2, 0)))
-    assert len(desk.log) == before
-    assert desk.brain.epoch == 2
+    host = with_one_complete()
+    roll_back(host, "q")
+    before = len(host.log)
+    host.fragments(S2, "p", "q", "r")
+    assert those(host.handle(SnapshotStarted(SnapshotId(1, 7, "p"), "p", 1)), ReportOutcome) == []
+    host.handle(Drained("p", 1), EntryLogged(EpochStart(2, 0)))
+    assert len(host.log) == before
+    assert host.lifecycle.epoch == 2
 
 
 def test_the_view_and_the_epoch_come_back_from_the_log() -> None:
-    desk = with_one_complete()
-    desk.hears(JOIN_S)
-    desk.drained(2, "p", "q", "r", "s")
-    roll_back(desk, "q")
-    desk.restart()
-    assert desk.brain.epoch == 2
-    assert desk.brain.view == renumbered(RING, 3)
-    assert desk.brain.newest_complete == str(S1)
+    host = with_one_complete()
+    host.handle(JOIN_S)
+    host.drained(2, "p", "q", "r", "s")
+    roll_back(host, "q")
+    host.restart()
+    assert host.lifecycle.epoch == 2
+    assert host.lifecycle.view == renumbered(RING, 3)
+    assert host.lifecycle.rollback.newest == str(S1)
 
 
 def test_after_a_restart_everybody_is_taken_for_started() -> None:
-    desk = with_one_complete()
-    desk.restart()
-    assert those(desk.hears(ProcessWithoutState("q")), ChooseSnapshot) == [ChooseSnapshot(None)]
-    desk.hears(ProcessReturned("p"))
-    assert [order.process for order in those(chosen(desk), TellRestore)] == ["p", "q"]
-    assert those(desk.hears(ProcessWithoutState("r", epoch=1)), TellRestore) != []
-    assert len(desk.epochs()) == 1
+    host = with_one_complete()
+    host.restart()
+    assert those(host.handle(ProcessWithoutState("q")), ChooseSnapshot) == [ChooseSnapshot(None)]
+    host.handle(ProcessReturned("p"))
+    assert [order.process for order in those(chosen(host), RestoreState)] == ["p", "q"]
+    assert those(host.handle(ProcessWithoutState("r", epoch=1)), RestoreState) != []
+    assert len(host.epochs()) == 1
 
 
 @pytest.mark.parametrize("told", [False, True])
-def test_a_coordinator_lost_in_the_middle_of_a_rollback_makes_another_where_somebody_needs_it(told: bool) -> None:
-    desk = with_one_complete()
-    crash(desk, "q")
+def test_a_restart_during_a_rollback_makes_another_if_needed(told: bool) -> None:
+    host = with_one_complete()
+    crash(host, "q")
     if told:
-        chosen(desk)
-    desk.restart()
-    effects = desk.hears(ProcessWithoutState("p", epoch=1) if told else ProcessWithoutState("q"))
+        chosen(host)
+    host.restart()
+    effects = host.handle(ProcessWithoutState("p", epoch=1) if told else ProcessWithoutState("q"))
     assert those(effects, ChooseSnapshot) == [ChooseSnapshot(None)]
-    desk.hears(ProcessWithoutState("q"), ProcessWithoutState("r", epoch=1))
-    assert [order.process for order in those(chosen(desk), TellRestore)] == (["p", "q", "r"] if told else ["q", "r"])
-    assert desk.epochs()[-1].blamed is None
+    host.handle(ProcessWithoutState("q"), ProcessWithoutState("r", epoch=1))
+    assert [order.process for order in those(chosen(host), RestoreState)] == (["p", "q", "r"] if told else ["q", "r"])
+    assert host.epochs()[-1].blamed is None
 
 
-def test_after_somebody_went_back_further_the_next_snapshots_share_nothing_with_what_was_abandoned() -> None:
-    desk = with_one_complete()
-    desk.hears(SnapshotWanted())
-    desk.fragments(S2, "p", "q", "r")
-    desk.hears(RestoreWanted(str(S1), "because"))
-    chosen(desk, S1)
-    desk.drained(2, "p", "q", "r")
-    desk.hears(SnapshotWanted())
-    assert desk.begun()[-1].parent == str(S1)
+def test_after_a_rollback_snapshots_share_no_abandoned_blobs() -> None:
+    host = with_one_complete()
+    host.handle(SnapshotWanted())
+    host.fragments(S2, "p", "q", "r")
+    host.handle(RestoreWanted(str(S1), "because"))
+    chosen(host, S1)
+    host.drained(2, "p", "q", "r")
+    host.handle(SnapshotWanted())
+    assert host.begun()[-1].parent == str(S1)
 
 
-def test_the_first_epoch_begins_an_empty_log_and_processes_start_as_they_come() -> None:
-    desk = Desk(RING, epoch=0)
-    assert those(desk.restart(), TellView) == []
-    assert desk.log == [EpochStart(1, 0, None, RING, "the system starts")]
-    assert those(desk.hears(ProcessWithoutState("p")), TellRestore) == [TellRestore("p", 1, RING, None)]
-    assert those(desk.hears(ProcessWithoutState("q")), TellRestore) == [TellRestore("q", 1, RING, None)]
-    desk.hears(ProcessWithoutState("r"), SnapshotWanted())
-    desk.drained(1, "p", "q")
-    assert desk.begun() == []
-    desk.drained(1, "r")
-    assert desk.last_begun() == S1
-    assert len(desk.epochs()) == 1
+def test_the_first_epoch_starts_each_process_when_it_connects() -> None:
+    host = CoordinatorHost(RING, epoch=0)
+    assert those(host.restart(), InstallView) == []
+    assert host.log == [EpochStart(1, 0, None, RING, "the system starts")]
+    assert those(host.handle(ProcessWithoutState("p")), RestoreState) == [RestoreState("p", 1, RING, None)]
+    assert those(host.handle(ProcessWithoutState("q")), RestoreState) == [RestoreState("q", 1, RING, None)]
+    host.handle(ProcessWithoutState("r"), SnapshotWanted())
+    host.drained(1, "p", "q")
+    assert host.begun() == []
+    host.drained(1, "r")
+    assert host.last_begun() == S1
+    assert len(host.epochs()) == 1
 
 
 def test_who_comes_before_the_first_epoch_is_in_the_log_is_told_when_it_is() -> None:
-    desk = Desk(RING, epoch=0, slow=True)
-    desk.restart()
-    assert those(desk.hears(ProcessWithoutState("p")), TellRestore) == []
-    assert those(desk.write(), TellRestore) == [TellRestore("p", 1, RING, None)]
+    host = CoordinatorHost(RING, epoch=0, slow=True)
+    host.restart()
+    assert those(host.handle(ProcessWithoutState("p")), RestoreState) == []
+    assert those(host.write(), RestoreState) == [RestoreState("p", 1, RING, None)]
 
 
 @pytest.mark.parametrize("faster", [Pin(str(S1), True, 0), EpochStart(1, 0, None, RING, "another one")])
 def test_the_first_epoch_is_begun_once_whoever_is_faster(faster: Pin | EpochStart) -> None:
-    desk = Desk(RING, epoch=0, slow=True)
-    desk.restart()
-    desk.log.append(faster)
-    desk.slow = False
-    desk.write()
-    assert len(desk.epochs()) == 1
-    assert desk.brain.epoch == 1
+    host = CoordinatorHost(RING, epoch=0, slow=True)
+    host.restart()
+    host.log.append(faster)
+    host.slow = False
+    host.write()
+    assert len(host.epochs()) == 1
+    assert host.lifecycle.epoch == 1
 
 
-def test_a_start_from_the_beginning_starts_with_the_view_of_the_first_epoch() -> None:
+def test_a_start_from_the_beginning_has_the_view_of_the_first_epoch() -> None:
     """Whatever the description of the system says by now."""
-    desk = Desk(RING, epoch=0)
-    desk.restart()
-    desk.first_view = view("p>q")
-    desk.restart()
-    desk.hears(ProcessWithoutState("p"))
-    chosen(desk, None)
-    assert desk.brain.view == renumbered(RING, 2)
+    host = CoordinatorHost(RING, epoch=0)
+    host.restart()
+    host.first_view = view("p>q")
+    host.restart()
+    host.handle(ProcessWithoutState("p"))
+    chosen(host, None)
+    assert host.lifecycle.view == renumbered(RING, 2)
 
 
-def test_a_process_that_makes_everybody_go_back_again_and_again_stops_the_system_with_a_report() -> None:
-    desk = with_one_complete(Policy(rollbacks_max=2, rollback_window_us=60 * SECOND))
-    roll_back(desk, "q")
-    roll_back(desk, "q")
-    (halt,) = those(crash(desk, "q"), Halt)
+def test_a_process_that_causes_too_many_rollbacks_stops_the_system() -> None:
+    host = with_one_complete(Policy(rollbacks_max=2, rollback_window_us=60 * SECOND))
+    roll_back(host, "q")
+    roll_back(host, "q")
+    (halt,) = those(crash(host, "q"), Halt)
     assert "process q has crashed again" in halt.report
-    assert len(desk.epochs()) == 2
+    assert len(host.epochs()) == 2
 
 
-def test_where_all_is_stopped_at_the_first_crash_whoever_has_not_crashed_may_join() -> None:
-    desk = with_one_complete(Policy(rollbacks_max=0))
-    assert desk.brain.rollback.join_refusal("s", desk.now_us) is None
+def test_with_rollbacks_max_0_a_process_without_crashes_may_join() -> None:
+    host = with_one_complete(Policy(rollbacks_max=0))
+    assert host.lifecycle.rollback.join_refusal("s", host.now_us) is None
 
 
 def test_all_that_a_stopped_coordinator_says_is_that_it_is_stopped() -> None:
-    desk = with_one_complete(Policy(rollbacks_max=0))
-    (halt,) = those(crash(desk, "q"), Halt)
-    assert desk.hears(ProcessWithoutState("r"), ProcessReturned("p")) == [halt, halt]
-    desk.hears(SnapshotWanted(), JOIN_S, RestoreWanted(None, "because"))
-    desk.at(10**12)
-    assert len(desk.begun()) == 1
-    assert desk.views() == desk.epochs() == []
+    host = with_one_complete(Policy(rollbacks_max=0))
+    (halt,) = those(crash(host, "q"), Halt)
+    assert host.handle(ProcessWithoutState("r"), ProcessReturned("p")) == [halt, halt]
+    host.handle(SnapshotWanted(), JOIN_S, RestoreWanted(None, "because"))
+    host.at(10**12)
+    assert len(host.begun()) == 1
+    assert host.views() == host.epochs() == []
 
 
 def test_blame_is_counted_for_each_process_by_itself_and_for_a_while_only() -> None:
-    desk = with_one_complete(Policy(rollbacks_max=1, rollback_window_us=SECOND))
-    roll_back(desk, "q")
-    roll_back(desk, "r")
-    desk.now_us = SECOND
-    roll_back(desk, "q")
-    assert [entry.blamed for entry in desk.epochs()] == ["q", "r", "q"]
-    desk.now_us = 2 * SECOND - 1
-    assert those(crash(desk, "q"), Halt)
+    host = with_one_complete(Policy(rollbacks_max=1, rollback_window_us=SECOND))
+    roll_back(host, "q")
+    roll_back(host, "r")
+    host.now_us = SECOND
+    roll_back(host, "q")
+    assert [entry.blamed for entry in host.epochs()] == ["q", "r", "q"]
+    host.now_us = 2 * SECOND - 1
+    assert those(crash(host, "q"), Halt)
 
 
 def test_blame_survives_the_coordinator() -> None:
-    desk = with_one_complete(Policy(rollbacks_max=1))
-    roll_back(desk, "q")
-    desk.restart()
-    desk.hears(*(ProcessReturned(process) for process in "pqr"))
-    assert those(crash(desk, "q"), Halt)
+    host = with_one_complete(Policy(rollbacks_max=1))
+    roll_back(host, "q")
+    host.restart()
+    host.handle(*(ProcessReturned(process) for process in "pqr"))
+    assert those(crash(host, "q"), Halt)
 
 
 def test_a_system_that_was_started_anew_as_a_whole_blames_nobody() -> None:
-    desk = with_one_complete(Policy(rollbacks_max=0))
-    desk.restart()
-    effects = desk.hears(ProcessWithoutState("p"), ProcessWithoutState("q"), ProcessWithoutState("r"))
+    host = with_one_complete(Policy(rollbacks_max=0))
+    host.restart()
+    effects = host.handle(ProcessWithoutState("p"), ProcessWithoutState("q"), ProcessWithoutState("r"))
     assert those(effects, Halt) == []
     assert those(effects, ChooseSnapshot) == [ChooseSnapshot(None)]
 
 
 def test_somebody_who_asks_again_and_again_is_not_blamed() -> None:
-    desk = with_one_complete(Policy(rollbacks_max=0))
+    host = with_one_complete(Policy(rollbacks_max=0))
     for _ in range(3):
-        desk.hears(RestoreWanted(str(S1), "because"))
-        chosen(desk)
-    assert len(desk.epochs()) == 3
+        host.handle(RestoreWanted(str(S1), "because"))
+        chosen(host)
+    assert len(host.epochs()) == 3
 
 
-def test_E3_a_recording_that_fails_aborts_its_snapshot_with_that_reason_and_is_retried() -> None:
-    desk = Desk(RING, Policy(backoff_us=10))
-    desk.hears(SnapshotWanted(), RecordingFailed(S1, "q", "4 MB of recorded frames are too many"))
-    assert [entry.reason for entry in desk.aborts()] == ["q: 4 MB of recorded frames are too many"]
-    desk.at(10)
-    assert [type(entry) for entry in desk.log] == [Begin, Abort, Begin]
-    assert desk.begun()[-1].retries == str(S1)
+def test_E3_a_failed_recording_aborts_its_snapshot_and_is_retried() -> None:
+    host = CoordinatorHost(RING, Policy(backoff_us=10))
+    host.handle(SnapshotWanted(), RecordingFailed(S1, "q", "4 MB of recorded frames are too many"))
+    assert [entry.reason for entry in host.aborts()] == ["q: 4 MB of recorded frames are too many"]
+    host.at(10)
+    assert [type(entry) for entry in host.log] == [Begin, Abort, Begin]
+    assert host.begun()[-1].retries == str(S1)
 
 
 def test_a_recording_that_fails_for_what_is_over_already_changes_nothing() -> None:
-    desk = with_one_complete()
-    desk.hears(RecordingFailed(S1, "q", "the disk is full"))
-    assert desk.aborts() == []
-    assert those(to(desk.hears(ProcessReturned("q")), "q"), AskToRecord) == []
-    assert [entry for entry in desk.log if isinstance(entry, ViewChange)] == []
+    host = with_one_complete()
+    host.handle(RecordingFailed(S1, "q", "the disk is full"))
+    assert host.aborts() == []
+    assert those(to(host.handle(ProcessReturned("q")), "q"), RequestRecording) == []
+    assert [entry for entry in host.log if isinstance(entry, ViewChange)] == []
 
 
-def test_R1_who_is_there_without_state_is_told_no_view_while_everybody_is_to_go_back() -> None:
+def test_R1_a_process_without_state_gets_no_view_before_a_rollback() -> None:
     """It would begin from nothing, in an epoch that is about to end."""
-    desk = with_one_complete()
-    desk.slow = True
-    desk.hears(LeaveWanted("r"))  # the view without it is on its way
-    crash(desk, "p")
-    assert [told.process for told in those(desk.write(), TellView)] == ["q", "r"]
-    desk.write()
-    assert "p" in [told.process for told in those(chosen(desk) + desk.write(), TellRestore)]
-    assert desk.brain.rollback.blanks == set()
+    host = with_one_complete()
+    host.slow = True
+    host.handle(LeaveWanted("r"))  # the view without it is on its way
+    crash(host, "p")
+    assert [told.process for told in those(host.write(), InstallView)] == ["q", "r"]
+    host.write()
+    assert "p" in [told.process for told in those(chosen(host) + host.write(), RestoreState)]
+    assert host.lifecycle.rollback.stateless == set()
 
 
-def test_R1_who_is_in_a_snapshot_of_this_epoch_has_run_in_it_whoever_told_it_to() -> None:
+def test_R1_a_process_in_a_snapshot_of_this_epoch_has_started_in_it() -> None:
     one = with_one_complete()
-    other = Desk(RING, log=one.log)
+    other = CoordinatorHost(RING, log=one.log)
     other.catch_up()
-    one.hears(ProcessFailed("q"))
-    other.hears(ProcessReturned("q"))  # it has found the other coordinator
+    one.handle(ProcessFailed("q"))
+    other.handle(ProcessReturned("q"))  # it has found the other coordinator
     crash(one, "p")
     chosen(one)
     other.catch_up()  # which tells it to begin the epoch
     other.drained(2, "p", "q", "r")
-    other.hears(SnapshotWanted())
+    other.handle(SnapshotWanted())
     other.fragments(other.last_begun(), "p", "q", "r", view=2)
     one.catch_up()
-    effects = one.hears(ProcessWithoutState("q"))
-    assert those(effects, TellRestore) == []
+    effects = one.handle(ProcessWithoutState("q"))
+    assert those(effects, RestoreState) == []
     assert those(effects, ChooseSnapshot) == [ChooseSnapshot(None)]
 
 
-def test_R1_who_is_there_without_state_stays_so_in_an_epoch_that_nobody_is_told_of() -> None:
-    desk = with_one_complete()
-    crash(desk, "p")
-    desk.slow = True
-    chosen(desk)  # the epoch is on its way
-    desk.brain.rollback.committed(str(S2), desk.brain.view)  # and is overtaken there
-    desk.write()
-    assert desk.brain.rollback.blanks == {"p"}
+def test_R1_an_overtaken_epoch_starts_no_process_without_state() -> None:
+    host = with_one_complete()
+    crash(host, "p")
+    host.slow = True
+    chosen(host)  # the epoch is on its way
+    host.lifecycle.rollback.committed(str(S2), host.lifecycle.view)  # and is overtaken there
+    host.write()
+    assert host.lifecycle.rollback.stateless == {"p"}
 
 
-def test_a_whole_snapshot_that_times_out_before_a_rollback_says_that_it_waited_for_that() -> None:
-    desk = Desk(RING)
-    desk.hears(SnapshotWanted())
-    desk.hears(RestoreWanted(None, "because"))  # whereto is not chosen yet
-    desk.fragments(desk.last_begun(), "p", "q", "r")
-    desk.at(desk.now_us + desk.brain.policy.timeout_us)
-    (reason,) = [entry.reason for entry in desk.log if isinstance(entry, Abort)]
+def test_a_time_out_names_the_rollback_that_the_commit_waited_for() -> None:
+    host = CoordinatorHost(RING)
+    host.handle(SnapshotWanted())
+    host.handle(RestoreWanted(None, "because"))  # whereto is not chosen yet
+    host.fragments(host.last_begun(), "p", "q", "r")
+    host.at(host.now_us + host.lifecycle.policy.timeout_us)
+    (reason,) = [entry.reason for entry in host.log if isinstance(entry, Abort)]
     assert reason.endswith("without the end of a rollback")

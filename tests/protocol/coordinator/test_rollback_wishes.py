@@ -5,76 +5,76 @@ one, and against no other.
 """
 
 import pytest
-from tests.protocol.desk import Desk, those
+from tests.protocol.coordinator_host import CoordinatorHost, those
 from tests.protocol.rolling_back import S1, S2, chosen, crash, with_one_complete
 
-from strobe.protocol.coordinator.messages import ChooseSnapshot, RestoreRefused, RestoreWanted, TellRestore
+from strobe.protocol.coordinator.messages import ChooseSnapshot, RestoreRefused, RestoreState, RestoreWanted
 
 X, Y = "000001-00000007-coordinator", "000001-00000008-coordinator"
 
 
-def epoch_on_its_way(desk: Desk) -> None:
+def epoch_on_its_way(host: CoordinatorHost) -> None:
     """A snapshot is chosen, and the epoch that starts with it waits to be written."""
-    desk.slow = True
-    chosen(desk)
+    host.slow = True
+    chosen(host)
 
 
 @pytest.mark.parametrize("fork", [False, True])
-def test_R2_what_is_asked_for_while_an_automatic_rollback_is_on_its_way_is_a_fork_only_if_asked_for_as_one(
+def test_R2_a_request_during_a_rollback_forks_only_if_it_says_so(
     fork: bool,
 ) -> None:
-    desk = with_one_complete()
-    crash(desk, "q")
-    epoch_on_its_way(desk)
-    desk.hears(RestoreWanted(X, "because", fork))
-    effects = desk.write()
+    host = with_one_complete()
+    crash(host, "q")
+    epoch_on_its_way(host)
+    host.handle(RestoreWanted(X, "because", fork))
+    effects = host.write()
     assert those(effects, ChooseSnapshot) == [ChooseSnapshot(X, fork)]
-    assert those(effects, TellRestore) == []
+    assert those(effects, RestoreState) == []
 
 
 @pytest.mark.parametrize("fork", [False, True])
-def test_R2_a_later_request_is_a_fork_only_if_it_says_so_whatever_the_one_before_it_said(fork: bool) -> None:
-    desk = with_one_complete()
-    desk.hears(RestoreWanted(X, "to fork" if not fork else "to go back", not fork))
-    epoch_on_its_way(desk)
-    desk.hears(RestoreWanted(Y, "the later one", fork))
-    assert those(desk.write(), ChooseSnapshot) == [ChooseSnapshot(Y, fork)]
-    desk.slow = False
-    chosen(desk, S2)
-    assert [(entry.fork, entry.reason) for entry in desk.epochs()][-1] == (fork, "the later one")
+def test_R2_a_later_request_forks_only_if_it_says_so_itself(fork: bool) -> None:
+    host = with_one_complete()
+    host.handle(RestoreWanted(X, "to fork" if not fork else "to go back", not fork))
+    epoch_on_its_way(host)
+    host.handle(RestoreWanted(Y, "the later one", fork))
+    assert those(host.write(), ChooseSnapshot) == [ChooseSnapshot(Y, fork)]
+    host.slow = False
+    chosen(host, S2)
+    assert [(entry.fork, entry.reason) for entry in host.epochs()][-1] == (fork, "the later one")
 
 
 def test_R2_after_a_fork_was_refused_the_newest_is_no_fork() -> None:
-    desk = with_one_complete()
-    desk.hears(RestoreWanted(X, "because", fork=True))
-    crash(desk, "q")
-    assert those(desk.hears(RestoreRefused("it is corrupt")), ChooseSnapshot) == [ChooseSnapshot(None, fork=False)]
-    chosen(desk)
-    assert [entry.fork for entry in desk.epochs()] == [False]
+    host = with_one_complete()
+    host.handle(RestoreWanted(X, "because", fork=True))
+    crash(host, "q")
+    assert those(host.handle(RestoreRefused("it is corrupt")), ChooseSnapshot) == [ChooseSnapshot(None, fork=False)]
+    chosen(host)
+    assert [entry.fork for entry in host.epochs()] == [False]
 
 
-def test_a_fork_from_the_newest_is_one_also_where_an_automatic_rollback_is_to_come() -> None:
-    desk = with_one_complete()
-    crash(desk, "q")
-    desk.hears(RestoreWanted(None, "because", fork=True))
-    assert those(chosen(desk), ChooseSnapshot) == [ChooseSnapshot(None, fork=True)]
+def test_a_fork_from_the_newest_stays_one_despite_an_automatic_rollback() -> None:
+    host = with_one_complete()
+    crash(host, "q")
+    host.handle(RestoreWanted(None, "because", fork=True))
+    assert those(chosen(host), ChooseSnapshot) == [ChooseSnapshot(None, fork=True)]
 
 
-def test_whoever_asks_for_whatever_can_be_restored_changes_nothing_of_what_is_to_come() -> None:
-    desk = with_one_complete()
-    desk.hears(RestoreWanted(X, "because", fork=True), RestoreWanted(None, "any will do"))
-    chosen(desk)
-    assert [(entry.fork, entry.reason) for entry in desk.epochs()] == [(True, "because")]
+def test_a_request_for_the_newest_does_not_change_a_pending_rollback() -> None:
+    host = with_one_complete()
+    host.handle(RestoreWanted(X, "because", fork=True), RestoreWanted(None, "any will do"))
+    chosen(host)
+    assert [(entry.fork, entry.reason) for entry in host.epochs()] == [(True, "because")]
 
 
-def test_what_overtakes_a_further_start_of_a_fork_is_restored_as_a_fork_too() -> None:
+def test_a_commit_that_overtakes_a_restarted_fork_is_restored_as_a_fork() -> None:
     """It was committed in the fork, whose output goes on in a file of its own."""
-    desk = with_one_complete()
-    desk.hears(RestoreWanted(str(S1), "because", fork=True))
-    chosen(desk)
-    desk.drained(2, "p", "q", "r")
-    crash(desk, "q")
-    epoch_on_its_way(desk)
-    desk.brain.rollback.committed(str(S2), desk.brain.view)
-    assert those(desk.write(), ChooseSnapshot) == [ChooseSnapshot(str(S2), fork=True)]
-    assert [entry.fork for entry in desk.epochs()] == [True, True]
+    host = with_one_complete()
+    host.handle(RestoreWanted(str(S1), "because", fork=True))
+    chosen(host)
+    host.drained(2, "p", "q", "r")
+    crash(host, "q")
+    epoch_on_its_way(host)
+    host.lifecycle.rollback.committed(str(S2), host.lifecycle.view)
+    assert those(host.write(), ChooseSnapshot) == [ChooseSnapshot(str(S2), fork=True)]
+    assert [entry.fork for entry in host.epochs()] == [True, True]

@@ -66,10 +66,10 @@ def kinds(effects):
 # Aligned
 
 
-def test_a_source_records_when_it_is_asked_and_sends_barriers_behind_what_it_sent() -> None:
+def test_a_source_records_on_request_and_sends_barriers_behind_its_frames() -> None:
     play = Playbook(Aligned("q", JOIN))
-    play.hears(sent("qp", "one"))
-    effects = play.hears(request(S1))
+    play.handle(sent("qp", "one"))
+    effects = play.handle(request(S1))
     assert effects[:2] == [RecordState(S1), SendMarker("qp", barrier(S1, 1))]
     assert kinds(effects[2:]) == [FinishFragment]
     play.ignores(request(S1))
@@ -81,16 +81,16 @@ def test_a_process_with_inputs_is_not_made_to_record_by_a_request() -> None:
 
 def test_a_source_does_not_record_an_earlier_snapshot_after_a_later_one() -> None:
     play = Playbook(Aligned("q", JOIN))
-    play.hears(request(S2))
+    play.handle(request(S2))
     play.ignores(request(S1))
 
 
-def test_an_input_is_held_back_at_its_barrier_and_all_go_on_when_the_last_has_come() -> None:
+def test_inputs_are_held_at_their_barrier_until_the_last_one() -> None:
     play = Playbook(Aligned("p", JOIN))
     play >> turn("qp", S1) << [HoldChannel("qp", S1)]
     early = frame(1, "before the barrier of r")
     play >> received("rp", early) << [deliver("rp", early)]
-    effects = play.hears(turn("rp", S1, 1))
+    effects = play.handle(turn("rp", S1, 1))
     assert effects[:2] == [RecordState(S1), SendMarker("ps", barrier(S1))]
     (fragment,) = finished(effects)
     assert effects[-1] == ResumeChannel("qp")
@@ -100,30 +100,30 @@ def test_an_input_is_held_back_at_its_barrier_and_all_go_on_when_the_last_has_co
 
 def test_a_host_that_hands_over_what_is_held_back_is_told_so() -> None:
     play = Playbook(Aligned("p", JOIN))
-    play.hears(turn("qp", S1))
+    play.handle(turn("qp", S1))
     assert not play.machine.take_plain("qp", frame(1, "behind"))
     with pytest.raises(ProtocolViolation, match="held back"):
-        play.hears(received("qp", frame(1, "behind")))
+        play.handle(received("qp", frame(1, "behind")))
 
 
-def test_a_barrier_that_does_not_come_behind_all_that_was_sent_before_it_is_a_violation() -> None:
+def test_a_barrier_ahead_of_earlier_frames_is_a_violation() -> None:
     with pytest.raises(ProtocolViolation, match="2 messages came before it, and not 0"):
-        Playbook(Aligned("p", JOIN)).hears(turn("qp", S1, 2))
+        Playbook(Aligned("p", JOIN)).handle(turn("qp", S1, 2))
 
 
-def test_a_later_barrier_gives_up_the_earlier_snapshot_that_waits_for_its_channel() -> None:
+def test_a_later_barrier_abandons_the_snapshot_waiting_for_its_channel() -> None:
     play = Playbook(Aligned("p", JOIN))
-    play.hears(turn("qp", S1))
+    play.handle(turn("qp", S1))
     play >> turn("rp", S2) << [ResumeChannel("qp"), HoldChannel("rp", S2)]
-    assert finished(play.hears(turn("qp", S2)))
+    assert finished(play.handle(turn("qp", S2)))
 
 
 @pytest.mark.parametrize(
     "end", [SnapshotAborted(S1), SnapshotsSettled(2), Restarted()], ids=["aborted", "settled", "crash"]
 )
-def test_whatever_ends_a_snapshot_lets_its_inputs_go_and_late_barriers_are_ignored(end) -> None:
+def test_the_end_of_a_snapshot_resumes_inputs_and_ignores_late_barriers(end) -> None:
     play = Playbook(Aligned("p", JOIN))
-    play.hears(turn("qp", S1))
+    play.handle(turn("qp", S1))
     play >> end << [ResumeChannel("qp")]
     play.ignores(turn("rp", S1))
     assert not play.machine.is_under_way(S1)
@@ -131,26 +131,26 @@ def test_whatever_ends_a_snapshot_lets_its_inputs_go_and_late_barriers_are_ignor
 
 def test_another_view_lets_inputs_go() -> None:
     play = Playbook(Aligned("p", JOIN))
-    play.hears(turn("qp", S1))
-    effects = play.hears(ViewInstalled(view("q>p", "r>p", "p>s", number=2)))
+    play.handle(turn("qp", S1))
+    effects = play.handle(ViewInstalled(view("q>p", "r>p", "p>s", number=2)))
     assert effects[0] == ResumeChannel("qp")
 
 
 # Unaligned
 
 
-def test_the_first_barrier_makes_a_process_record_and_its_barriers_overtake() -> None:
+def test_the_first_barrier_starts_the_recording_and_barriers_overtake() -> None:
     play = Playbook(Unaligned("p", JOIN))
-    play.hears(sent("ps", "out"))
-    effects = play.hears(arrived("qp", S1))
+    play.handle(sent("ps", "out"))
+    effects = play.handle(arrived("qp", S1))
     assert effects == [RecordState(S1), SendBarrier("ps", barrier(S1, 1))]
 
 
-def test_what_waits_here_and_what_waits_at_the_sender_are_joined_behind_what_has_come() -> None:
+def test_frames_waiting_here_and_at_the_sender_are_joined_in_order() -> None:
     play = Playbook(Unaligned("p", JOIN))
-    play.hears(arrived("qp", S1))
-    play.hears(received("rp", frame(1, "came")))
-    effects = play.hears(arrived("rp", S1, 4, [frame(2, "here")], [frame(3, "there", "too")]))
+    play.handle(arrived("qp", S1))
+    play.handle(received("rp", frame(1, "came")))
+    effects = play.handle(arrived("rp", S1, 4, [frame(2, "here")], [frame(3, "there", "too")]))
     (fragment,) = finished(effects)
     assert in_flight(fragment) == {"qp": [], "rp": ["came", "here", "there", "too"]}
     assert counts(fragment.received) == {"qp": 0, "rp": 0}
@@ -166,13 +166,13 @@ def test_what_was_sent_after_the_cut_is_not_overtaken() -> None:
 
 def test_a_barrier_that_lacks_what_it_says_it_overtook_is_a_violation() -> None:
     with pytest.raises(ProtocolViolation, match="3 messages were sent before it; 1 were received or overtaken"):
-        Playbook(Unaligned("p", JOIN)).hears(arrived("qp", S1, 3, [frame(1, "one")]))
+        Playbook(Unaligned("p", JOIN)).handle(arrived("qp", S1, 3, [frame(1, "one")]))
 
 
 def test_overlapping_unaligned_snapshots_are_told_apart() -> None:
     play = Playbook(Unaligned("p", JOIN))
-    play.hears(arrived("qp", S1))
-    play.hears(arrived("qp", S2, 1, [frame(1, "between")]))
+    play.handle(arrived("qp", S1))
+    play.handle(arrived("qp", S2, 1, [frame(1, "between")]))
     first = play.finishes(arrived("rp", S1, 1, [frame(1, "r")]))
     second = play.finishes(arrived("rp", S2, 1, [frame(1, "r")]))
     assert in_flight(first) == {"qp": [], "rp": ["r"]}
@@ -190,56 +190,56 @@ def test_the_time_runs_from_the_first_barrier_that_reaches_the_machine() -> None
 
 def test_within_the_time_it_is_aligned() -> None:
     play = Playbook(AlignedThenUnaligned("p", JOIN))
-    play.hears(arrived("qp", S1, overtakes=False))
+    play.handle(arrived("qp", S1, overtakes=False))
     play >> turn("qp", S1) << [HoldChannel("qp", S1)]
-    play.hears(arrived("rp", S1, overtakes=False))
-    effects = play.hears(turn("rp", S1))
+    play.handle(arrived("rp", S1, overtakes=False))
+    effects = play.handle(turn("rp", S1))
     assert SendMarker("ps", barrier(S1)) in effects
     assert in_flight(finished(effects)[0]) == {"qp": [], "rp": []}
 
 
-def test_when_the_time_is_over_inputs_go_on_and_what_waits_is_channel_state() -> None:
+def test_after_the_time_limit_inputs_resume_with_waiting_frames_as_state() -> None:
     play = Playbook(AlignedThenUnaligned("p", JOIN))
-    play.hears(arrived("qp", S1, overtakes=False))
-    play.hears(turn("qp", S1))
-    play.hears(arrived("rp", S1, 2, [frame(1, "one"), frame(2, "two")], overtakes=False))
-    play.hears(received("rp", frame(1, "one")))
-    effects = play.hears(AlignmentTimedOut(S1))
+    play.handle(arrived("qp", S1, overtakes=False))
+    play.handle(turn("qp", S1))
+    play.handle(arrived("rp", S1, 2, [frame(1, "one"), frame(2, "two")], overtakes=False))
+    play.handle(received("rp", frame(1, "one")))
+    effects = play.handle(AlignmentTimedOut(S1))
     assert effects[:3] == [RecordState(S1), SendBarrier("ps", barrier(S1)), ResumeChannel("qp")]
     (fragment,) = finished(effects)
     assert in_flight(fragment) == {"qp": [], "rp": ["two"]}
-    play.hears(received("rp", frame(2, "two")))
+    play.handle(received("rp", frame(2, "two")))
     play.ignores(turn("rp", S1, 2))
 
 
-def test_a_barrier_still_to_come_ends_its_channel_when_it_reaches_the_machine() -> None:
+def test_a_late_barrier_ends_its_channel_when_it_reaches_the_machine() -> None:
     play = Playbook(AlignedThenUnaligned("p", JOIN))
-    play.hears(arrived("qp", S1, overtakes=False))
-    play.hears(turn("qp", S1))
-    assert not finished(play.hears(AlignmentTimedOut(S1)))
-    play.hears(received("rp", frame(1, "one")))
+    play.handle(arrived("qp", S1, overtakes=False))
+    play.handle(turn("qp", S1))
+    assert not finished(play.handle(AlignmentTimedOut(S1)))
+    play.handle(received("rp", frame(1, "one")))
     fragment = play.finishes(arrived("rp", S1, 2, [frame(2, "two")], overtakes=False))
     assert in_flight(fragment) == {"qp": [], "rp": ["one", "two"]}
 
 
 def test_a_barrier_that_overtakes_turns_its_receiver_at_once() -> None:
     play = Playbook(AlignedThenUnaligned("p", JOIN))
-    effects = play.hears(arrived("qp", S1, 1, [], [frame(1, "there")]))
+    effects = play.handle(arrived("qp", S1, 1, [], [frame(1, "there")]))
     assert effects == [RecordState(S1), SendBarrier("ps", barrier(S1))]
 
 
-def test_barriers_that_may_still_wait_are_sent_again_ahead_when_the_time_is_over() -> None:
+def test_waiting_barriers_are_sent_again_ahead_after_the_time_limit() -> None:
     play = Playbook(AlignedThenUnaligned("q", JOIN))
-    play.hears(sent("qp", "one"))
-    assert play.hears(request(S1))[-1] == SetAlignmentTimer(S1)
-    play.hears(sent("qp", "two"))
+    play.handle(sent("qp", "one"))
+    assert play.handle(request(S1))[-1] == SetAlignmentTimer(S1)
+    play.handle(sent("qp", "two"))
     play >> AlignmentTimedOut(S1) << [SendBarrier("qp", barrier(S1, 1))]
     play.ignores(AlignmentTimedOut(S1))
 
 
 def test_an_abort_frees_what_turned_unaligned() -> None:
     play = Playbook(AlignedThenUnaligned("p", JOIN))
-    play.hears(arrived("qp", S1))
+    play.handle(arrived("qp", S1))
     play >> SnapshotAborted(S1) << [DropRecording(S1, "aborted")]
     play.ignores(arrived("rp", S1))
     play.ignores(AlignmentTimedOut(S1))

@@ -60,7 +60,7 @@ def test_a_fifo_channel_names_what_is_wrong_and_changes_nothing(
     assert facts(incoming) == known
 
 
-def test_a_reordering_on_a_fifo_channel_is_named_at_the_first_frame_out_of_order() -> None:
+def test_a_reordering_on_a_fifo_channel_is_found_at_its_first_frame() -> None:
     incoming = taken(FIFO_SPEC, ABC[0])
     with pytest.raises(ProtocolViolation, match="message 4 came where 2 was due"):
         incoming.accept(ABC[2], "p")
@@ -83,7 +83,7 @@ def test_a_fifo_channel_takes_exactly_the_prefixes_in_order(order: list[Frame], 
 
 
 @given(st.permutations(ABC))
-def test_an_unordered_channel_takes_every_order_and_ends_at_the_same_frontier(order: list[Frame]) -> None:
+def test_every_order_on_an_unordered_channel_ends_at_one_frontier(order: list[Frame]) -> None:
     incoming = taken(UNORDERED_SPEC, *order)
     assert incoming.frontier() == taken(UNORDERED_SPEC, *ABC).frontier()
     assert (incoming.next_ordinal, incoming.ahead) == (5, set())
@@ -123,13 +123,13 @@ def test_an_unordered_channel_remembers_only_what_is_ahead_of_a_gap() -> None:
 @pytest.mark.parametrize("ordinal", [2, 4], ids=["duplicate", "gap"])
 def test_a_violation_leaves_the_frontier_and_open_recordings_as_they_were(protocol, ordinal: int) -> None:
     play = Playbook(protocol("p", view("q>p", "r>p")))
-    play.hears(received("qp", frame(1, "a")))
-    play.hears(request(snapshot_id(1)))
-    play.hears(received("qp", frame(2, "b")))
+    play.handle(received("qp", frame(1, "a")))
+    play.handle(request(snapshot_id(1)))
+    play.handle(received("qp", frame(2, "b")))
     recording = play.machine.open[snapshot_id(1)]
     before = (facts(play.machine.incoming["qp"]), {channel: list(items) for channel, items in recording.frames.items()})
     with pytest.raises(ProtocolViolation):
-        play.hears(received("qp", frame(ordinal, "wrong")))
+        play.handle(received("qp", frame(ordinal, "wrong")))
     assert (facts(play.machine.incoming["qp"]), recording.frames) == before
 
 
@@ -138,12 +138,12 @@ def test_a_violation_leaves_the_frontier_and_open_recordings_as_they_were(protoc
     [(FIFO, 3), (FIFO, 1), (UNORDERED, 1)],
     ids=["fifo gap", "fifo duplicate", "unordered duplicate"],
 )
-def test_a_lai_yang_process_records_nothing_for_a_frame_that_it_then_refuses(kind: str, ordinal: int) -> None:
+def test_a_lai_yang_process_records_nothing_for_a_refused_frame(kind: str, ordinal: int) -> None:
     """The host never sees the effects of a step that raises, so nothing may have been recorded in it."""
     play = Playbook(LaiYang("p", view("q>p", kind=kind)))
-    play.hears(received("qp", frame(1, "a")))
+    play.handle(received("qp", frame(1, "a")))
     with pytest.raises(ProtocolViolation):
-        play.hears(received("qp", frame(ordinal, "wrong", index=1)))
+        play.handle(received("qp", frame(ordinal, "wrong", index=1)))
     assert not play.machine.open
     assert play.machine.index == 0
 
@@ -151,7 +151,7 @@ def test_a_lai_yang_process_records_nothing_for_a_frame_that_it_then_refuses(kin
 @pytest.mark.parametrize("protocol", [ChandyLamport, LaiYang])
 def test_a_frame_on_a_channel_that_is_not_in_the_view_is_named(protocol) -> None:
     with pytest.raises(ProtocolViolation, match="not in the view") as violation:
-        Playbook(protocol("p", view("q>p"))).hears(received("xp", frame(1, "a")))
+        Playbook(protocol("p", view("q>p"))).handle(received("xp", frame(1, "a")))
     assert violation.value.channel == "xp"
 
 
@@ -190,7 +190,7 @@ def test_long_bodies_hash_as_short_ones_do(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 4095, 4096, 4097, 10_000])
-def test_a_blake3_chain_has_the_whole_digest_of_the_one_before_and_the_frame(size: int) -> None:
+def test_a_blake3_chain_hashes_the_whole_digest_before_and_the_frame(size: int) -> None:
     previous, content = blake3(b"a\0" + (1).to_bytes(8, "little")).digest(), bytes(size)
     header = (7).to_bytes(8, "little") + (3).to_bytes(4, "little")
     assert seed_hash("a", 1, BLAKE3) == previous

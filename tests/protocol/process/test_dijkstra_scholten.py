@@ -50,7 +50,7 @@ def test_D4_the_root_announces_the_end_once():
     assert play(root, WorkSent(), IDLE, SignalReceived("b->a"), IDLE) == [AnnounceTermination()]
 
 
-def test_D4_a_root_that_is_active_again_has_not_ended_and_its_next_end_is_announced_too():
+def test_D4_a_root_that_is_active_again_announces_its_next_end_too():
     root = DijkstraScholten("a", root=True)
     assert play(root, IDLE) == [AnnounceTermination()]
     assert play(root, ACTIVE) == []

@@ -47,9 +47,9 @@ def relayed(snapshot, channel: str, count: int) -> SentCountRelayed:
 def test_frames_carry_the_index_of_the_last_recording() -> None:
     play = p()
     play >> sent("pq", "a") << [send("pq", frame(1, "a", index=0))]
-    play.hears(request(S1))
+    play.handle(request(S1))
     play >> sent("pq", "b") << [send("pq", frame(2, "b", index=1))]
-    play.hears(request(S3))
+    play.handle(request(S3))
     play >> sent("pr", "c") << [send("pr", frame(1, "c", index=3))]
 
 
@@ -71,7 +71,7 @@ def test_a_higher_index_records_before_the_frame_is_delivered() -> None:
 
 def test_a_higher_index_records_every_missing_one_in_order_before_delivery() -> None:
     play = p()
-    play.hears(sent("pq", "a", "b"))
+    play.handle(sent("pq", "a", "b"))
     ahead = frame(1, "x", index=3)
     (
         play
@@ -90,8 +90,8 @@ def test_a_higher_index_records_every_missing_one_in_order_before_delivery() -> 
 
 def test_the_frame_that_forces_a_recording_is_behind_the_cut() -> None:
     play = p(view("q>p", kind=UNORDERED))
-    play.hears(received("qp", frame(2, "behind", index=1)))
-    play.hears(received("qp", frame(1, "in flight", index=0)))
+    play.handle(received("qp", frame(2, "behind", index=1)))
+    play.handle(received("qp", frame(1, "in flight", index=0)))
     fragment = play.finishes(relayed(S1, "qp", 1))
     assert in_flight(fragment) == {"qp": ["in flight"]}
     assert counts(fragment.received) == {"qp": 0}
@@ -99,7 +99,7 @@ def test_the_frame_that_forces_a_recording_is_behind_the_cut() -> None:
 
 def test_an_index_that_is_known_records_nothing() -> None:
     play = p()
-    play.hears(request(S2))
+    play.handle(request(S2))
     for index in (0, 1, 2):
         known = frame(1 + index, "x", index=index)
         play >> received("qp", known) << [deliver("qp", known)]
@@ -110,7 +110,7 @@ def test_an_index_that_is_known_records_nothing() -> None:
 
 def test_a_quiet_process_records_when_it_is_asked() -> None:
     play = p()
-    play.hears(sent("pr", "a"))
+    play.handle(sent("pr", "a"))
     play >> request(S1) << [RecordState(S1), report(S1, pr=1)]
 
 
@@ -128,17 +128,17 @@ def test_a_request_for_another_view_records_nothing() -> None:
 
 def test_a_process_asked_again_reports_the_counts_of_its_cut_once_more() -> None:
     play = p()
-    play.hears(sent("pq", "before"))
-    play.hears(request(S1))
-    play.hears(sent("pq", "after"))
+    play.handle(sent("pq", "before"))
+    play.handle(request(S1))
+    play.handle(sent("pq", "after"))
     play >> request(S1) << [report(S1, pq=1)]
 
 
-def test_a_process_that_has_finished_and_is_asked_again_leaves_it_to_its_host_to_send_the_fragment() -> None:
+def test_a_repeated_request_after_the_end_has_no_effects() -> None:
     play = p()
-    play.hears(request(S1))
-    play.hears(relayed(S1, "qp", 0))
-    assert finished(play.hears(relayed(S1, "rp", 0)))
+    play.handle(request(S1))
+    play.handle(relayed(S1, "qp", 0))
+    assert finished(play.handle(relayed(S1, "rp", 0)))
     play.ignores(request(S1))
 
 
@@ -147,25 +147,25 @@ def test_a_process_that_has_finished_and_is_asked_again_leaves_it_to_its_host_to
 
 def test_a_frame_of_a_lower_index_after_the_recording_was_in_flight() -> None:
     play = p(view("q>p", kind=UNORDERED))
-    play.hears(received("qp", frame(1, "received", index=0)))
-    play.hears(request(S1))
-    play.hears(received("qp", frame(4, "behind", index=1)))
-    play.hears(received("qp", frame(3, "late", index=0)))
-    play.hears(received("qp", frame(2, "later", index=0)))
+    play.handle(received("qp", frame(1, "received", index=0)))
+    play.handle(request(S1))
+    play.handle(received("qp", frame(4, "behind", index=1)))
+    play.handle(received("qp", frame(3, "late", index=0)))
+    play.handle(received("qp", frame(2, "later", index=0)))
     fragment = play.finishes(relayed(S1, "qp", 3))
     assert in_flight(fragment) == {"qp": ["late", "later"]}
     assert fragment.in_flight["qp"] == (InFlight(frame(3, "late")), InFlight(frame(2, "later")))
     assert counts(fragment.received) == {"qp": 1}
 
 
-def test_a_channel_is_complete_when_the_relayed_count_has_come_and_not_before() -> None:
+def test_a_channel_is_complete_only_when_the_relayed_count_is_reached() -> None:
     play = p(view("q>p", kind=UNORDERED))
-    play.hears(request(S1))
-    play.hears(received("qp", frame(1, "a", "b")))
+    play.handle(request(S1))
+    play.handle(received("qp", frame(1, "a", "b")))
     play.ignores(relayed(S1, "qp", 4))
-    assert finished(play.hears(received("qp", frame(4, "d")))) == []
+    assert finished(play.handle(received("qp", frame(4, "d")))) == []
     last = frame(3, "c")
-    effects = play.hears(received("qp", last))
+    effects = play.handle(received("qp", last))
     assert effects[0] == deliver("qp", last)
     (fragment,) = finished(effects)
     assert in_flight(fragment) == {"qp": ["a", "b", "d", "c"]}
@@ -173,48 +173,48 @@ def test_a_channel_is_complete_when_the_relayed_count_has_come_and_not_before() 
 
 def test_messages_of_a_higher_index_do_not_count_towards_the_relayed_count() -> None:
     play = p(view("q>p", kind=UNORDERED))
-    play.hears(request(S1))
+    play.handle(request(S1))
     play.ignores(relayed(S1, "qp", 1))
-    assert finished(play.hears(received("qp", frame(2, "x", index=1)))) == []
-    assert finished(play.hears(received("qp", frame(1, "y", index=0))))
+    assert finished(play.handle(received("qp", frame(2, "x", index=1)))) == []
+    assert finished(play.handle(received("qp", frame(1, "y", index=0))))
 
 
-def test_messages_received_before_the_recording_count_towards_the_relayed_count() -> None:
+def test_messages_before_the_recording_count_towards_the_relayed_count() -> None:
     play = p(view("q>p", kind=UNORDERED))
-    play.hears(received("qp", frame(1, "a", "b")))
-    play.hears(request(S1))
+    play.handle(received("qp", frame(1, "a", "b")))
+    play.handle(request(S1))
     assert in_flight(play.finishes(relayed(S1, "qp", 2))) == {"qp": []}
 
 
 def test_a_complete_channel_takes_no_more_frames() -> None:
     play = p()
-    play.hears(request(S1))
+    play.handle(request(S1))
     play.ignores(relayed(S1, "qp", 0))
-    play.hears(received("qp", frame(1, "of a lower index, and yet not of this cut", index=0)))
+    play.handle(received("qp", frame(1, "of a lower index, and yet not of this cut", index=0)))
     assert in_flight(play.finishes(relayed(S1, "rp", 0))) == {"qp": [], "rp": []}
 
 
 def test_a_relayed_count_before_the_local_recording_records() -> None:
     play = p()
     play >> relayed(S2, "qp", 1) << [RecordState(S1), report(S1), RecordState(S2), report(S2)]
-    play.hears(received("qp", frame(1, "x")))
+    play.handle(received("qp", frame(1, "x")))
     fragment = play.finishes(relayed(S2, "rp", 0))
     assert in_flight(fragment) == {"qp": ["x"], "rp": []}
 
 
 def test_a_count_relayed_twice_is_the_same_count() -> None:
     play = p()
-    play.hears(request(S1))
+    play.handle(request(S1))
     for _ in range(2):
         play.ignores(relayed(S1, "qp", 1))
-    play.hears(received("qp", frame(1, "x")))
+    play.handle(received("qp", frame(1, "x")))
     play.ignores(relayed(S1, "qp", 1))
     assert in_flight(play.finishes(relayed(S1, "rp", 0)))["qp"] == ["x"]
 
 
 def test_a_count_relayed_for_a_channel_that_is_not_an_input_closes_nothing() -> None:
     play = p()
-    play.hears(request(S1))
+    play.handle(request(S1))
     play.ignores(relayed(S1, "pq", 0))
     play.ignores(relayed(S1, "no such channel", 0))
     assert S1 in play.machine.open
@@ -225,9 +225,9 @@ def test_a_count_relayed_for_a_channel_that_is_not_an_input_closes_nothing() -> 
 
 def test_overlapping_snapshots_each_take_the_frames_below_their_own_index() -> None:
     play = p(view("q>p", kind=UNORDERED))
-    play.hears(request(S2))
-    play.hears(received("qp", frame(2, "between", index=1)))
-    play.hears(received("qp", frame(1, "before both", index=0)))
+    play.handle(request(S2))
+    play.handle(received("qp", frame(2, "between", index=1)))
+    play.handle(received("qp", frame(1, "before both", index=0)))
     first = play.finishes(relayed(S1, "qp", 1))
     second = play.finishes(relayed(S2, "qp", 2))
     assert in_flight(first) == {"qp": ["before both"]}
@@ -236,27 +236,27 @@ def test_overlapping_snapshots_each_take_the_frames_below_their_own_index() -> N
 
 def test_one_frame_may_complete_several_snapshots() -> None:
     play = p(view("q>p", kind=UNORDERED))
-    play.hears(request(S2))
-    play.hears(relayed(S1, "qp", 1))
-    play.hears(relayed(S2, "qp", 1))
-    effects = play.hears(received("qp", frame(1, "x")))
+    play.handle(request(S2))
+    play.handle(relayed(S1, "qp", 1))
+    play.handle(relayed(S2, "qp", 1))
+    effects = play.handle(received("qp", frame(1, "x")))
     assert [fragment.snapshot for fragment in finished(effects)] == [S1, S2]
 
 
 def test_a_process_without_inputs_is_complete_at_each_recording() -> None:
     play = p(view("p>q", kind=UNORDERED))
-    effects = play.hears(request(S2))
+    effects = play.handle(request(S2))
     assert [type(effect) for effect in effects] == 2 * [RecordState, ReportSentCounts, FinishFragment]
 
 
 def test_a_self_loop_is_complete_when_the_own_count_is_relayed() -> None:
     play = p(view("p>p:loop", kind=UNORDERED))
-    play.hears(sent("loop", "a", "b"))
+    play.handle(sent("loop", "a", "b"))
     play >> request(S1) << [RecordState(S1), ReportSentCounts(S1, {"loop": 2})]
-    play.hears(sent("loop", "after"))
-    play.hears(received("loop", frame(3, "after", index=1)))
+    play.handle(sent("loop", "after"))
+    play.handle(received("loop", frame(3, "after", index=1)))
     play.ignores(relayed(S1, "loop", 2))
-    (fragment,) = finished(play.hears(received("loop", frame(1, "a", "b"))))
+    (fragment,) = finished(play.handle(received("loop", frame(1, "a", "b"))))
     assert in_flight(fragment) == {"loop": ["a", "b"]}
 
 
@@ -283,7 +283,7 @@ def test_an_aborted_index_is_skipped_and_later_ones_are_recorded() -> None:
 @pytest.mark.parametrize("late", [request(S1), relayed(S1, "qp", 0)])
 def test_what_comes_late_for_an_aborted_snapshot_is_ignored(late) -> None:
     play = p()
-    play.hears(request(S1))
+    play.handle(request(S1))
     play >> SnapshotAborted(S1) << [DropRecording(S1, "aborted")]
     play.ignores(late)
     behind = frame(1, "x", index=1)
@@ -291,7 +291,7 @@ def test_what_comes_late_for_an_aborted_snapshot_is_ignored(late) -> None:
 
 
 @pytest.mark.parametrize("late", [request(S1), relayed(S1, "qp", 0)])
-def test_what_comes_for_a_snapshot_aborted_before_it_was_heard_of_is_ignored(late) -> None:
+def test_messages_of_a_snapshot_aborted_before_it_was_known_are_ignored(late) -> None:
     play = p()
     play.ignores(SnapshotAborted(S1))
     play.ignores(late)
@@ -300,16 +300,16 @@ def test_what_comes_for_a_snapshot_aborted_before_it_was_heard_of_is_ignored(lat
 
 def test_a_recording_goes_on_when_another_is_aborted() -> None:
     play = p()
-    play.hears(request(S2))
-    play.hears(received("qp", frame(1, "x")))
+    play.handle(request(S2))
+    play.handle(received("qp", frame(1, "x")))
     play >> SnapshotAborted(S1) << [DropRecording(S1, "aborted")]
-    play.hears(relayed(S2, "qp", 1))
+    play.handle(relayed(S2, "qp", 1))
     assert in_flight(play.finishes(relayed(S2, "rp", 0))) == {"qp": ["x"], "rp": []}
 
 
 def test_a_restarted_process_keeps_its_index_and_gives_up_its_recordings() -> None:
     play = p()
-    play.hears(request(S2))
+    play.handle(request(S2))
     play >> Restarted() << [DropRecording(S1, "process restarted"), DropRecording(S2, "process restarted")]
     play.ignores(request(S2))
     play >> sent("pq", "x") << [send("pq", frame(1, "x", index=2))]
@@ -324,7 +324,7 @@ def test_settled_indexes_are_skipped_and_frames_carry_the_new_one() -> None:
 
 def test_settling_frees_open_recordings_below() -> None:
     play = p()
-    play.hears(request(S2))
+    play.handle(request(S2))
     play >> SnapshotsSettled(2) << [DropRecording(S1, "settled elsewhere")]
     play.ignores(relayed(S1, "qp", 0))
     assert set(play.machine.open) == {S2}
@@ -342,23 +342,23 @@ def test_requests_and_counts_of_another_epoch_are_ignored(epoch: int) -> None:
 # Breakpoints
 
 
-def test_a_cut_inside_a_frame_keeps_the_frame_and_says_how_much_of_it_was_consumed() -> None:
+def test_a_cut_inside_a_frame_keeps_it_with_its_consumed_part() -> None:
     play = p(view("q>p", kind=UNORDERED))
-    play.hears(received("qp", frame(1, "a")))
+    play.handle(received("qp", frame(1, "a")))
     before = play.machine.incoming["qp"].hash
-    play.hears(received("qp", frame(2, "b", "c", "d")))
-    play.hears(request(S1, inside=Breakpoint("qp", 1)))
-    assert finished(play.hears(relayed(S1, "qp", 5))) == []
-    (fragment,) = finished(play.hears(received("qp", frame(5, "e"))))
+    play.handle(received("qp", frame(2, "b", "c", "d")))
+    play.handle(request(S1, inside=Breakpoint("qp", 1)))
+    assert finished(play.handle(relayed(S1, "qp", 5))) == []
+    (fragment,) = finished(play.handle(received("qp", frame(5, "e"))))
     assert fragment.in_flight["qp"] == (InFlight(frame(2, "b", "c", "d"), consumed=1), InFlight(frame(5, "e")))
     assert in_flight(fragment) == {"qp": ["c", "d", "e"]}
     assert (fragment.received["qp"].count, fragment.received["qp"].hash) == (2, before)
 
 
-def test_a_cut_inside_the_last_frame_sent_is_complete_with_the_relayed_count() -> None:
+def test_a_cut_inside_the_last_frame_completes_with_the_relayed_count() -> None:
     play = p(view("q>p", kind=UNORDERED))
-    play.hears(received("qp", frame(1, "a", "b")))
-    play.hears(request(S1, inside=Breakpoint("qp", 1)))
+    play.handle(received("qp", frame(1, "a", "b")))
+    play.handle(request(S1, inside=Breakpoint("qp", 1)))
     assert in_flight(play.finishes(relayed(S1, "qp", 2))) == {"qp": ["b"]}
 
 
@@ -367,7 +367,7 @@ def test_a_cut_inside_the_last_frame_sent_is_complete_with_the_relayed_count() -
 
 def test_after_a_leap_only_the_last_cuts_are_recorded() -> None:
     play = p()
-    effects = play.hears(request(snapshot_id(1_000_000_000)))
+    effects = play.handle(request(snapshot_id(1_000_000_000)))
     recorded = [effect.snapshot.counter for effect in effects if isinstance(effect, RecordState)]
     assert recorded == list(range(1_000_000_000 - CUTS_AT_ONCE_MAX + 1, 1_000_000_001))
 
@@ -375,6 +375,6 @@ def test_after_a_leap_only_the_last_cuts_are_recorded() -> None:
 def test_an_index_that_leaps_too_far_is_a_violation_and_changes_nothing() -> None:
     play = p()
     with pytest.raises(ProtocolViolation, match="leaps to"):
-        play.hears(received("qp", frame(1, "a", index=2**62)))
+        play.handle(received("qp", frame(1, "a", index=2**62)))
     assert play.machine.index == 0
     assert play.machine.incoming["qp"].count == 0

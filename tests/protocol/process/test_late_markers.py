@@ -33,22 +33,22 @@ def p(topology=TRIANGLE) -> Playbook:
 
 def test_a_duplicate_marker_of_an_open_snapshot_changes_nothing() -> None:
     play = p()
-    play.hears(marker("qp", S1))
+    play.handle(marker("qp", S1))
     play.ignores(marker("qp", S1))
-    play.hears(received("qp", frame(1, "behind")))
+    play.handle(received("qp", frame(1, "behind")))
     assert in_flight(play.finishes(marker("rp", S1)))["qp"] == []
 
 
 @pytest.mark.parametrize("late", [marker("qp", S1), marker("rp", S1), request(S1)])
 def test_what_comes_for_a_finished_snapshot_is_ignored(late) -> None:
     play = p()
-    play.hears(marker("qp", S1))
-    play.hears(marker("rp", S1))
+    play.handle(marker("qp", S1))
+    play.handle(marker("rp", S1))
     play.ignores(late)
 
 
 @pytest.mark.parametrize("late", [marker("qp", S1), marker("rp", S1), request(S1)])
-def test_what_comes_for_a_snapshot_aborted_before_it_was_heard_of_is_ignored(late) -> None:
+def test_messages_of_a_snapshot_aborted_before_it_was_known_are_ignored(late) -> None:
     play = p()
     play.ignores(SnapshotAborted(S1))
     play.ignores(late)
@@ -59,7 +59,7 @@ def test_what_comes_for_a_snapshot_aborted_before_it_was_heard_of_is_ignored(lat
 def test_an_abort_at_any_point_frees_the_recording_once_and_for_all(heard) -> None:
     play = p()
     for event in heard:
-        play.hears(event)
+        play.handle(event)
     play >> SnapshotAborted(S1) << [DropRecording(S1, "aborted")]
     assert not play.machine.open
     play.ignores(SnapshotAborted(S1))
@@ -70,22 +70,22 @@ def test_an_abort_at_any_point_frees_the_recording_once_and_for_all(heard) -> No
 
 def test_an_abort_of_a_finished_snapshot_has_nothing_to_free() -> None:
     play = p(view("q>p"))
-    play.hears(marker("qp", S1))
+    play.handle(marker("qp", S1))
     play.ignores(SnapshotAborted(S1))
 
 
-def test_markers_of_settled_snapshots_are_ignored_and_those_of_later_ones_are_not() -> None:
+def test_only_markers_of_settled_snapshots_are_ignored() -> None:
     play = p()
     play.ignores(SnapshotsSettled(3))
     play.ignores(marker("qp", S1))
     play.ignores(marker("qp", S2))
-    assert play.hears(marker("qp", S3))[0] == RecordState(S3)
+    assert play.handle(marker("qp", S3))[0] == RecordState(S3)
 
 
 def test_settling_frees_open_recordings_below_and_only_those() -> None:
     play = p()
     for snapshot in (S1, S2, S3):
-        play.hears(request(snapshot))
+        play.handle(request(snapshot))
     play >> SnapshotsSettled(3) << [DropRecording(S1, "settled elsewhere"), DropRecording(S2, "settled elsewhere")]
     assert set(play.machine.open) == {S3}
 
@@ -95,7 +95,7 @@ def test_no_more_ids_are_remembered_than_are_not_settled(end: str) -> None:
     play = p(view("q>p"))
     for counter in range(1, 200):
         snapshot = snapshot_id(counter)
-        play.hears(marker("qp", snapshot) if end == "finished" else SnapshotAborted(snapshot))
+        play.handle(marker("qp", snapshot) if end == "finished" else SnapshotAborted(snapshot))
         play.ignores(SnapshotsSettled(counter - 9))
         assert len(play.machine.closed) <= 10
     play.ignores(SnapshotsSettled(1000))
@@ -111,10 +111,10 @@ def test_the_floor_of_settled_snapshots_never_falls() -> None:
     play.ignores(marker("qp", S2))
 
 
-def test_a_restarted_process_gives_up_what_it_was_recording_and_never_records_it_again() -> None:
+def test_a_restarted_process_never_records_an_open_snapshot_again() -> None:
     play = p()
-    play.hears(request(S1))
-    play.hears(marker("qp", S2))
+    play.handle(request(S1))
+    play.handle(marker("qp", S2))
     play >> Restarted() << [DropRecording(S1, "process restarted"), DropRecording(S2, "process restarted")]
     play.ignores(marker("rp", S1))
     play.ignores(request(S2))
@@ -124,13 +124,13 @@ def test_a_marker_or_request_of_an_older_view_is_ignored() -> None:
     play = Playbook(ChandyLamport("p", view("q>p", "p>q", number=2)))
     play.ignores(marker("qp", S1, view=1))
     play.ignores(request(S1, view=1))
-    assert play.hears(marker("qp", S1, view=2))[0] == RecordState(S1)
+    assert play.handle(marker("qp", S1, view=2))[0] == RecordState(S1)
 
 
 def test_a_marker_of_a_view_that_was_not_announced_breaks_the_rules() -> None:
     play = p()
     with pytest.raises(ProtocolViolation, match="view 2") as violation:
-        play.hears(marker("qp", S1, view=2))
+        play.handle(marker("qp", S1, view=2))
     assert (violation.value.process, violation.value.channel) == ("p", "qp")
     assert not play.machine.open
 
@@ -157,12 +157,12 @@ def test_a_marker_of_another_epoch_is_ignored_whatever_its_view() -> None:
 def test_markers_carry_epoch_view_and_id() -> None:
     play = Playbook(ChandyLamport("p", view("p>q", number=4), epoch=3))
     snapshot = snapshot_id(9, epoch=3)
-    (carried,) = [effect.marker for effect in play.hears(request(snapshot, view=4)) if hasattr(effect, "marker")]
+    (carried,) = [effect.marker for effect in play.handle(request(snapshot, view=4)) if hasattr(effect, "marker")]
     assert (carried.epoch, carried.view, carried.snapshot) == (3, 4, snapshot)
 
 
 def test_relayed_counts_are_not_needed() -> None:
     play = p()
-    play.hears(request(S1))
+    play.handle(request(S1))
     play.ignores(SentCountRelayed(S1, "qp", 0))
     assert S1 in play.machine.open

@@ -59,8 +59,8 @@ def cut_inside() -> tuple[Fragment, Frame]:
     """q's fragment of a cut after the first of three messages of a frame from p, and that frame."""
     q = Playbook(ChandyLamport("q", ONE_WAY))
     whole = frame(1, "a", "b", "c")
-    q.hears(received("pq", whole))
-    q.hears(request(S1, inside=Breakpoint("pq", 1)))
+    q.handle(received("pq", whole))
+    q.handle(request(S1, inside=Breakpoint("pq", 1)))
     return q.finishes(marker("pq", S1)), whole
 
 
@@ -69,22 +69,22 @@ def cut_inside() -> tuple[Fragment, Frame]:
 
 def test_R1_a_sender_goes_on_with_the_next_ordinal_and_the_same_hash() -> None:
     p = Playbook(ChandyLamport("p", PAIR))
-    p.hears(sent("pq", "a", "b"))
-    p.hears(request(S1))
+    p.handle(sent("pq", "a", "b"))
+    p.handle(request(S1))
     fragment = p.finishes(marker("qp", S1))
-    unbroken = p.hears(sent("pq", "c"))
+    unbroken = p.handle(sent("pq", "c"))
     again = restored(p.machine, fragment, {"qp": 0})
-    assert again.hears(sent("pq", "c")) == [send("pq", frame(3, "c", view=2))]
+    assert again.handle(sent("pq", "c")) == [send("pq", frame(3, "c", view=2))]
     assert unbroken == [send("pq", frame(3, "c"))]
     assert again.machine.outgoing["pq"].frontier() == p.machine.outgoing["pq"].frontier()
 
 
 def test_R1_recorded_frames_are_received_first_and_keep_their_ordinals() -> None:
     q = Playbook(ChandyLamport("q", ONE_WAY))
-    q.hears(received("pq", frame(1, "a")))
-    q.hears(request(S1))
-    q.hears(received("pq", frame(2, "b")))
-    q.hears(received("pq", frame(3, "c")))
+    q.handle(received("pq", frame(1, "a")))
+    q.handle(request(S1))
+    q.handle(received("pq", frame(2, "b")))
+    q.handle(received("pq", frame(3, "c")))
     fragment = q.finishes(marker("pq", S1))
     again = restored(q.machine, fragment, {"pq": 3})
     for item in fragment.in_flight["pq"]:
@@ -95,25 +95,25 @@ def test_R1_recorded_frames_are_received_first_and_keep_their_ordinals() -> None
 
 def test_what_is_not_redelivered_or_redelivered_twice_is_noticed() -> None:
     q = Playbook(ChandyLamport("q", ONE_WAY))
-    q.hears(request(S1))
-    q.hears(received("pq", frame(1, "a")))
+    q.handle(request(S1))
+    q.handle(received("pq", frame(1, "a")))
     fragment = q.finishes(marker("pq", S1))
     again = restored(q.machine, fragment, {"pq": 1})
     with pytest.raises(ProtocolViolation, match="1 missing"):
         again.machine.handle(received("pq", frame(2, "b", view=2)))
-    again.hears(received("pq", frame(1, "a")))
+    again.handle(received("pq", frame(1, "a")))
     with pytest.raises(ProtocolViolation, match="duplicate"):
         again.machine.handle(received("pq", frame(1, "a")))
 
 
-def test_what_was_recorded_is_channel_state_of_the_next_cut_until_it_is_received() -> None:
+def test_recorded_frames_stay_channel_state_until_received() -> None:
     q = Playbook(ChandyLamport("q", ONE_WAY))
-    q.hears(request(S1))
-    q.hears(received("pq", frame(1, "a")))
+    q.handle(request(S1))
+    q.handle(received("pq", frame(1, "a")))
     fragment = q.finishes(marker("pq", S1))
     again = restored(q.machine, fragment, {"pq": 1})
     again >> request(NEW1, view=2) << [RecordState(NEW1)]
-    again.hears(received("pq", frame(1, "a")))
+    again.handle(received("pq", frame(1, "a")))
     second = again.finishes(marker("pq", NEW1, view=2))
     assert in_flight(second) == {"pq": ["a"]}
     assert counts(second.received) == {"pq": 0}
@@ -121,7 +121,7 @@ def test_what_was_recorded_is_channel_state_of_the_next_cut_until_it_is_received
 
 def test_markers_and_requests_of_the_old_epoch_are_ignored() -> None:
     q = Playbook(ChandyLamport("q", PAIR))
-    q.hears(request(S1))
+    q.handle(request(S1))
     fragment = q.finishes(marker("pq", S1))
     again = restored(q.machine, fragment, {"pq": 0})
     again.ignores(marker("pq", S2, view=2))
@@ -132,7 +132,7 @@ def test_markers_and_requests_of_the_old_epoch_are_ignored() -> None:
 # Cuts inside a frame
 
 
-def test_a_frame_that_the_cut_fell_inside_of_is_received_but_for_what_was_consumed() -> None:
+def test_a_frame_cut_inside_is_received_without_the_consumed_part() -> None:
     fragment, whole = cut_inside()
     again = Playbook(ChandyLamport.restored("q", in_epoch_2(ONE_WAY), 2, fragment, {"pq": 3}))
     again >> FrameReceived("pq", whole, 1) << [DeliverFrame("pq", whole, 1)]
@@ -142,11 +142,11 @@ def test_a_frame_that_the_cut_fell_inside_of_is_received_but_for_what_was_consum
     again >> received("pq", frame(4, "d")) << [deliver("pq", frame(4, "d"))]
 
 
-def test_a_cut_before_such_a_frame_is_received_again_records_it_with_what_was_consumed() -> None:
+def test_a_frame_cut_inside_is_recorded_again_with_its_consumed_part() -> None:
     fragment, whole = cut_inside()
     again = Playbook(ChandyLamport.restored("q", in_epoch_2(ONE_WAY), 2, fragment, {"pq": 3}))
-    again.hears(request(NEW1, view=2))
-    again.hears(FrameReceived("pq", whole, 1))
+    again.handle(request(NEW1, view=2))
+    again.handle(FrameReceived("pq", whole, 1))
     second = again.finishes(marker("pq", NEW1, view=2))
     assert second.in_flight == {"pq": (InFlight(whole, 1),)}
     assert second.received == fragment.received
@@ -155,8 +155,8 @@ def test_a_cut_before_such_a_frame_is_received_again_records_it_with_what_was_co
 def test_a_further_cut_inside_the_same_frame_has_more_of_it_consumed() -> None:
     fragment, whole = cut_inside()
     again = Playbook(ChandyLamport.restored("q", in_epoch_2(ONE_WAY), 2, fragment, {"pq": 3}))
-    again.hears(FrameReceived("pq", whole, 1))
-    again.hears(request(NEW1, view=2, inside=Breakpoint("pq", 2)))
+    again.handle(FrameReceived("pq", whole, 1))
+    again.handle(request(NEW1, view=2, inside=Breakpoint("pq", 2)))
     second = again.finishes(marker("pq", NEW1, view=2))
     assert second.in_flight == {"pq": (InFlight(whole, 2),)}
     assert counts(second.received) == {"pq": 2}
@@ -192,7 +192,7 @@ def loose_cut() -> tuple[LaiYang, Fragment]:
     return q, fragment
 
 
-def test_on_an_unordered_channel_exactly_the_recorded_frames_may_still_come() -> None:
+def test_an_unordered_channel_accepts_exactly_the_recorded_frames() -> None:
     machine, fragment = loose_cut()
     again = restored(machine, fragment, {"pq": 5}).machine
     for ordinal in (2, 4):
@@ -204,15 +204,15 @@ def test_on_an_unordered_channel_exactly_the_recorded_frames_may_still_come() ->
     assert not again.incoming["pq"].ahead
 
 
-def test_V1_what_was_sent_in_the_old_epoch_lies_before_every_cut_of_the_new_one() -> None:
+def test_V1_messages_of_the_old_epoch_lie_before_every_new_cut() -> None:
     """Cut indices begin anew: those on old frames must neither record a cut nor hide a frame from one."""
     q = Playbook(LaiYang("q", LOOSE))
     for index in range(1, 8):
-        q.hears(request(snapshot_id(index)))
-        q.hears(SentCountRelayed(snapshot_id(index), "pq", 0))
-    q.hears(request(snapshot_id(8)))
+        q.handle(request(snapshot_id(index)))
+        q.handle(SentCountRelayed(snapshot_id(index), "pq", 0))
+    q.handle(request(snapshot_id(8)))
     old = frame(1, "a", index=7)
-    q.hears(received("pq", old))
+    q.handle(received("pq", old))
     fragment = q.finishes(SentCountRelayed(snapshot_id(8), "pq", 1))
     again = restored(q.machine, fragment, {"pq": 1})
     again >> request(NEW1, view=2) << [RecordState(NEW1), ReportSentCounts(NEW1, {})]
@@ -225,18 +225,18 @@ def test_V1_a_frame_of_the_new_epoch_still_records_first() -> None:
     machine, fragment = loose_cut()
     again = restored(machine, fragment, {"pq": 5})
     new = frame(6, "new", index=1, view=2)
-    effects = again.hears(received("pq", new))
+    effects = again.handle(received("pq", new))
     assert effects == [RecordState(NEW1), ReportSentCounts(NEW1, {}), deliver("pq", new)]
 
 
 def test_V1_a_cut_inside_a_frame_counts_only_what_was_not_consumed() -> None:
     q = Playbook(LaiYang("q", LOOSE))
     whole = frame(1, "a", "b", "c")
-    q.hears(received("pq", whole))
-    q.hears(SnapshotRequested(S1, 1, Breakpoint("pq", 1)))
+    q.handle(received("pq", whole))
+    q.handle(SnapshotRequested(S1, 1, Breakpoint("pq", 1)))
     fragment = q.finishes(SentCountRelayed(S1, "pq", 3))
     again = restored(q.machine, fragment, {"pq": 3})
-    again.hears(request(NEW1, view=2))
+    again.handle(request(NEW1, view=2))
     again >> FrameReceived("pq", whole, 1) << [DeliverFrame("pq", whole, 1)]
     second = again.finishes(SentCountRelayed(NEW1, "pq", 3))
     assert second.in_flight == {"pq": (InFlight(whole, 1),)}
@@ -298,7 +298,7 @@ def gone_back(network: Network, snapshot: Snapshot) -> Network:
 @pytest.mark.parametrize("protocol", ["chandy-lamport", "lai-yang"])
 @examples(0.5)
 @given(st.sampled_from(SHAPES), steps, steps, steps, st.integers(0, 100))
-def test_R1_snapshots_after_a_rollback_hold_and_can_be_gone_back_to_as_well(
+def test_R1_snapshots_after_a_rollback_hold_and_can_be_restored(
     protocol: str, shape: tuple[str, ...], before: list, after: list, later: list, which: int
 ) -> None:
     network = Network(view(*shape, kind=FIFO if protocol == "chandy-lamport" else UNORDERED), protocol)

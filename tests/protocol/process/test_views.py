@@ -64,9 +64,9 @@ def test_a_view_heard_of_first_from_a_peer_is_installed_at_once() -> None:
     p.ignores(told("rp", WITH_R, 0))
 
 
-def test_a_coordinator_that_asks_again_is_answered_again_and_nothing_else_happens() -> None:
+def test_a_repeated_request_is_answered_again_without_other_effects() -> None:
     p = Playbook(ChandyLamport("p", PAIR))
-    p.hears(install(WITH_R))
+    p.handle(install(WITH_R))
     p >> install(WITH_R) << [ReportDrained(2)]
     p.ignores(install(PAIR))
     assert p.machine.view == WITH_R
@@ -75,8 +75,8 @@ def test_a_coordinator_that_asks_again_is_answered_again_and_nothing_else_happen
 @pytest.mark.parametrize("protocol", [ChandyLamport, LaiYang])
 def test_a_new_view_drops_what_was_recorded_in_the_old_one(protocol) -> None:
     p = Playbook(protocol("p", PAIR))
-    p.hears(request(S1))
-    effects = p.hears(install(WITH_R))
+    p.handle(request(S1))
+    effects = p.handle(install(WITH_R))
     assert effects[0] == DropRecording(S1, "view changed")
     assert not p.machine.open
     p.ignores(request(S1, view=2))
@@ -84,27 +84,27 @@ def test_a_new_view_drops_what_was_recorded_in_the_old_one(protocol) -> None:
 
 def test_markers_of_the_old_view_are_ignored_after_the_new_one() -> None:
     p = Playbook(ChandyLamport("p", PAIR))
-    p.hears(install(WITH_R))
+    p.handle(install(WITH_R))
     p.ignores(marker("qp", S1, view=1))
-    assert p.hears(marker("qp", S2, view=2))[0] == RecordState(S2)
+    assert p.handle(marker("qp", S2, view=2))[0] == RecordState(S2)
 
 
-def test_a_channel_that_goes_on_keeps_its_count_and_a_new_one_starts_at_one() -> None:
+def test_a_kept_channel_keeps_its_count_and_a_new_one_starts_at_one() -> None:
     p = Playbook(ChandyLamport("p", PAIR))
-    p.hears(sent("pq", "a", "b"))
-    p.hears(received("qp", frame(1, "x")))
-    p.hears(install(WITH_R))
+    p.handle(sent("pq", "a", "b"))
+    p.handle(received("qp", frame(1, "x")))
+    p.handle(install(WITH_R))
     p >> sent("pq", "c") << [send("pq", frame(3, "c", view=2))]
     p >> received("qp", frame(2, "y")) << [deliver("qp", frame(2, "y"))]
     p >> received("rp", frame(1, "z", view=2)) << [deliver("rp", frame(1, "z", view=2))]
 
 
-def test_a_channel_whose_incarnation_changes_from_one_view_to_the_next_starts_at_one() -> None:
+def test_a_channel_with_a_new_incarnation_starts_at_one() -> None:
     again = View(4, WITH_R.processes, tuple(_reborn(spec) if "r" in spec.id else spec for spec in WITH_R.channels))
     p = Playbook(ChandyLamport("p", WITH_R))
-    p.hears(sent("pr", "old"))
-    p.hears(received("rp", frame(1, "old", view=2)))
-    p.hears(install(again))
+    p.handle(sent("pr", "old"))
+    p.handle(received("rp", frame(1, "old", view=2)))
+    p.handle(install(again))
     p >> sent("pr", "new") << [send("pr", frame(1, "new", view=4))]
     p >> received("rp", frame(1, "new", view=4)) << [deliver("rp", frame(1, "new", view=4))]
 
@@ -112,10 +112,10 @@ def test_a_channel_whose_incarnation_changes_from_one_view_to_the_next_starts_at
 def test_a_channel_that_ended_and_came_back_starts_at_one() -> None:
     again = View(4, WITH_R.processes, tuple(_reborn(spec) if "r" in spec.id else spec for spec in WITH_R.channels))
     p = Playbook(ChandyLamport("p", WITH_R))
-    p.hears(sent("pr", "old"))
-    p.hears(install(WITHOUT_R))
-    p.hears(told("rp", WITHOUT_R, 0))
-    p.hears(install(again))
+    p.handle(sent("pr", "old"))
+    p.handle(install(WITHOUT_R))
+    p.handle(told("rp", WITHOUT_R, 0))
+    p.handle(install(again))
     p >> sent("pr", "new") << [send("pr", frame(1, "new", view=4))]
     assert p.machine.outgoing["pr"].spec.incarnation == 4
 
@@ -132,16 +132,16 @@ def test_a_process_that_joins_ignores_what_was_settled_before_it_came() -> None:
     r.ignores(SnapshotsSettled(2))
     r >> install(WITH_R) << [SendView("rp", WITH_R, 0), ReportDrained(2)]
     r.ignores(marker("pr", S1, view=2))
-    assert r.hears(marker("pr", S2, view=2))[0] == RecordState(S2)
+    assert r.handle(marker("pr", S2, view=2))[0] == RecordState(S2)
 
 
 def test_a_process_that_joins_may_initiate_at_once() -> None:
     """C1: any process may; its first id must not be one of those it was told to ignore."""
     r = Playbook(ChandyLamport("r", ALONE))
     r.ignores(SnapshotsSettled(8))
-    r.hears(install(WITH_R))
+    r.handle(install(WITH_R))
     own = r.machine.next_id()
-    assert r.hears(request(own, view=2))[:1] == [RecordState(own)]
+    assert r.handle(request(own, view=2))[:1] == [RecordState(own)]
 
 
 # Leaving
@@ -149,7 +149,7 @@ def test_a_process_that_joins_may_initiate_at_once() -> None:
 
 def test_a_leaver_drains_then_runs_its_last_event_then_ends_its_channels() -> None:
     r = Playbook(ChandyLamport("r", WITH_R))
-    r.hears(sent("rp", "a"))
+    r.handle(sent("rp", "a"))
     r.ignores(install(WITHOUT_R))
     r >> received("pr", frame(1, "still coming", view=2)) << [deliver("pr", frame(1, "still coming", view=2))]
     r >> told("pr", WITHOUT_R, 1) << [PrepareDeparture()]
@@ -161,7 +161,7 @@ def test_a_leaver_drains_then_runs_its_last_event_then_ends_its_channels() -> No
 def test_a_leaver_goes_on_stamping_frames_with_the_view_it_last_announced() -> None:
     r = Playbook(LaiYang("r", unordered("p>q", "q>p", "p>r", "r>p", number=2)))
     r.ignores(install(unordered("p>q", "q>p", number=3)))
-    (effect,) = r.hears(sent("rp", "x"))
+    (effect,) = r.handle(sent("rp", "x"))
     assert isinstance(effect, SendFrame)
     assert effect.frame.view == 2
 
@@ -172,9 +172,9 @@ def test_a_leaver_that_is_not_drained_does_not_report_when_asked_again() -> None
     r.ignores(install(WITHOUT_R))
 
 
-def test_a_leaver_that_has_not_ended_its_channels_does_not_report_when_asked_again() -> None:
+def test_a_leaver_with_open_channels_does_not_report_when_asked_again() -> None:
     r = Playbook(ChandyLamport("r", WITH_R))
-    r.hears(install(WITHOUT_R))
+    r.handle(install(WITHOUT_R))
     r >> told("pr", WITHOUT_R, 0) << [PrepareDeparture()]
     r.ignores(install(WITHOUT_R))
 
@@ -184,46 +184,46 @@ def test_a_leaver_without_inputs_departs_at_once() -> None:
     r >> install(view("p>q", number=3)) << [PrepareDeparture()]
 
 
-def test_a_leaver_with_a_self_loop_departs_when_it_has_received_its_own_messages() -> None:
+def test_a_leaver_with_a_self_loop_departs_after_its_own_messages() -> None:
     """M1, E2: only the leaver itself can say where its self-loop ends, so it must not wait to be told."""
     with_loop = view("p>q", "q>p", "r>p", "r>r:loop", number=2)
     r = Playbook(ChandyLamport("r", with_loop))
-    r.hears(sent("loop", "to myself"))
-    effects = [*r.hears(install(WITHOUT_R)), *r.hears(received("loop", frame(1, "to myself", view=2)))]
+    r.handle(sent("loop", "to myself"))
+    effects = [*r.handle(install(WITHOUT_R)), *r.handle(received("loop", frame(1, "to myself", view=2)))]
     # What it sends to itself comes back to it, its announcements too.
     effects += [
         answer
         for effect in effects
         if isinstance(effect, SendView) and effect.channel == "loop"
-        for answer in r.hears(told("loop", effect.view, effect.sent_count))
+        for answer in r.handle(told("loop", effect.view, effect.sent_count))
     ]
     assert PrepareDeparture() in effects
 
 
 def test_those_who_stay_drain_the_channel_of_a_leaver_to_its_end() -> None:
     p = Playbook(ChandyLamport("p", WITH_R))
-    p.hears(sent("pr", "a"))
+    p.handle(sent("pr", "a"))
     p >> install(WITHOUT_R) << [SendView("pr", WITHOUT_R, 1), SendView("pq", WITHOUT_R, 0)]
     p >> received("rp", frame(1, "x", view=2)) << [deliver("rp", frame(1, "x", view=2))]
     p.ignores(install(WITHOUT_R))
     p >> told("rp", WITHOUT_R, 1) << [ReportDrained(3)]
     with pytest.raises(ProtocolViolation, match="not in the view"):
-        p.hears(received("rp", frame(2, "y", view=2)))
+        p.handle(received("rp", frame(2, "y", view=2)))
 
 
 def test_drained_means_every_channel_that_ended() -> None:
     before = view("p>q", "q>p", "r>p:1", "r>p:2", number=2)
     p = Playbook(ChandyLamport("p", before))
-    p.hears(install(WITHOUT_R))
+    p.handle(install(WITHOUT_R))
     p.ignores(told("2", WITHOUT_R, 0))
     p >> told("1", WITHOUT_R, 0) << [ReportDrained(3)]
 
 
 def test_channels_that_ended_are_not_part_of_a_snapshot_of_the_new_view() -> None:
     p = Playbook(ChandyLamport("p", WITH_R))
-    p.hears(install(WITHOUT_R))
-    p.hears(told("rp", WITHOUT_R, 0))
-    p.hears(request(S1, view=3))
+    p.handle(install(WITHOUT_R))
+    p.handle(told("rp", WITHOUT_R, 0))
+    p.handle(request(S1, view=3))
     fragment = p.finishes(marker("qp", S1, view=3))
     assert (set(fragment.sent), set(fragment.received), fragment.view) == ({"pq"}, {"qp"}, 3)
 
@@ -231,10 +231,10 @@ def test_channels_that_ended_are_not_part_of_a_snapshot_of_the_new_view() -> Non
 # Unordered channels: view frames and messages overtake each other
 
 
-def test_an_unordered_channel_is_drained_when_its_last_message_came_even_after_its_end_was_told() -> None:
+def test_an_unordered_channel_is_drained_by_its_last_message() -> None:
     p = Playbook(LaiYang("p", unordered("p>q", "q>p", "r>p", number=2)))
     after = unordered("p>q", "q>p", number=3)
-    p.hears(install(after))
+    p.handle(install(after))
     p.ignores(told("rp", after, 2))
     last, first = frame(2, "b", view=2), frame(1, "a", view=2)
     p >> received("rp", last) << [deliver("rp", last)]
@@ -245,16 +245,16 @@ def test_a_late_view_frame_of_an_older_view_is_not_the_end_of_the_channel() -> N
     p = Playbook(LaiYang("p", unordered("p>q", "q>p", "r>p", number=1)))
     second = unordered("p>q", "q>p", "r>p", "r>q", number=2)
     third = unordered("p>q", "q>p", number=3)
-    p.hears(install(second))
-    p.hears(received("rp", frame(1, "a", view=1)))
-    p.hears(install(third))
+    p.handle(install(second))
+    p.handle(received("rp", frame(1, "a", view=1)))
+    p.handle(install(third))
     p.ignores(told("rp", second, 1))
     assert p.machine.ending["rp"].ended_at is None
     p >> received("rp", frame(2, "b", view=2)) << [deliver("rp", frame(2, "b", view=2))]
     p >> told("rp", third, 2) << [ReportDrained(3)]
 
 
-def test_a_frame_of_a_view_not_installed_yet_waits_for_it_on_an_unordered_channel() -> None:
+def test_an_early_frame_waits_for_its_view_on_an_unordered_channel() -> None:
     before, after = unordered("p>q", "q>p", number=1), unordered("p>q", "q>p", "q>r", number=2)
     p = Playbook(LaiYang("p", before))
     early, earlier = frame(2, "early", view=2), frame(1, "older", view=1)
@@ -271,14 +271,14 @@ def test_frames_on_a_channel_of_a_view_not_installed_yet_wait_for_it() -> None:
     early = [frame(2, "b", view=2), frame(1, "a", view=2)]
     for item in early:
         p.ignores(received("rp", item))
-    effects = p.hears(install(after))
+    effects = p.handle(install(after))
     assert [effect.frame for effect in effects if isinstance(effect, DeliverFrame)] == early
 
 
-def test_a_frame_of_a_view_that_was_not_announced_breaks_the_rules_on_a_fifo_channel() -> None:
+def test_an_early_frame_is_a_violation_on_a_fifo_channel() -> None:
     p = Playbook(ChandyLamport("p", PAIR))
     with pytest.raises(ProtocolViolation, match="a frame of view 2 came before it"):
-        p.hears(received("qp", frame(1, "x", view=2)))
+        p.handle(received("qp", frame(1, "x", view=2)))
     assert p.machine.incoming["qp"].count == 0
     assert not p.machine.early
 
@@ -287,21 +287,21 @@ def test_a_frame_of_a_view_that_was_not_announced_breaks_the_rules_on_a_fifo_cha
 
 
 @pytest.mark.parametrize("sent_count", [0, 2])
-def test_messages_lost_or_invented_before_a_view_are_named_on_a_fifo_channel(sent_count: int) -> None:
+def test_lost_or_invented_messages_before_a_view_are_found_on_fifo(sent_count: int) -> None:
     p = Playbook(ChandyLamport("p", PAIR))
-    p.hears(install(WITH_R))
-    p.hears(received("qp", frame(1, "x")))
+    p.handle(install(WITH_R))
+    p.handle(received("qp", frame(1, "x")))
     with pytest.raises(ProtocolViolation, match=f"{sent_count} messages were sent before view 2, 1 came") as violation:
-        p.hears(told("qp", WITH_R, sent_count))
+        p.handle(told("qp", WITH_R, sent_count))
     assert violation.value.channel == "qp"
 
 
 def test_a_view_frame_that_is_refused_installs_nothing() -> None:
     """The host never sees the effects of a step that raises: the peers would never be told of the view."""
     p = Playbook(ChandyLamport("p", PAIR))
-    p.hears(request(S1))
+    p.handle(request(S1))
     with pytest.raises(ProtocolViolation):
-        p.hears(told("qp", WITH_R, 5))
+        p.handle(told("qp", WITH_R, 5))
     assert p.machine.view == PAIR
     assert S1 in p.machine.open
 

@@ -3,7 +3,7 @@
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.protocol.desk import MANIFEST
+from tests.protocol.coordinator_host import MANIFEST
 from tests.protocol.playbook import view
 
 from strobe.protocol import Lifecycle, Policy, SnapshotId
@@ -31,41 +31,41 @@ rollbacks = st.builds(
 
 
 def read(log: list[Entry], epoch: int = 1) -> tuple[Lifecycle, LogState]:
-    brain, store = Lifecycle(RING, Policy(), "chandy-lamport", epoch=epoch, recovering=True), LogState()
+    lifecycle, store = Lifecycle(RING, Policy(), "chandy-lamport", epoch=epoch, recovering=True), LogState()
     for position, entry in enumerate(log):
-        assert brain.handle(EntryLogged(entry), 0) == []
+        assert lifecycle.handle(EntryLogged(entry), 0) == []
         store.apply(position, entry)
-    return brain, store
+    return lifecycle, store
 
 
 @given(st.lists(begins | commits | aborts | asides, max_size=12))
 def test_coordinator_and_store_agree_on_what_is_open(log: list[Entry]) -> None:
-    brain, store = read(log)
-    assert {str(snapshot) for snapshot in brain.open} == set(store.open)
+    lifecycle, store = read(log)
+    assert {str(snapshot) for snapshot in lifecycle.open} == set(store.open)
 
 
 @given(st.lists(views, max_size=5))
 def test_coordinator_and_store_agree_on_the_view(log: list[Entry]) -> None:
-    brain, store = read(log)
-    assert brain.view == (store.view or RING)
+    lifecycle, store = read(log)
+    assert lifecycle.view == (store.view or RING)
 
 
 @given(st.lists(views | rollbacks, max_size=6))
-def test_coordinator_and_store_agree_on_the_view_that_a_rollback_starts_with(log: list[Entry]) -> None:
-    brain, store = read(log, epoch=0)
-    assert brain.epoch == store.epoch
-    assert brain.view == (store.view or RING)
+def test_coordinator_and_store_agree_on_the_first_view_of_a_rollback(log: list[Entry]) -> None:
+    lifecycle, store = read(log, epoch=0)
+    assert lifecycle.epoch == store.epoch
+    assert lifecycle.view == (store.view or RING)
 
 
 @given(st.lists(begins | commits | aborts | epochs, max_size=12))
 def test_coordinator_and_store_agree_on_the_epoch_and_what_it_fences_off(log: list[Entry]) -> None:
-    brain, store = read(log)
-    assert brain.epoch == max(store.epoch, 1)
-    assert {str(snapshot) for snapshot in brain.open} == set(store.open)
+    lifecycle, store = read(log)
+    assert lifecycle.epoch == max(store.epoch, 1)
+    assert {str(snapshot) for snapshot in lifecycle.open} == set(store.open)
 
 
 @given(st.lists(begins | epochs, max_size=12))
 def test_no_id_of_the_log_is_ever_given_out_again(log: list[Entry]) -> None:
-    brain, _ = read(log)
-    following = SnapshotId(brain.epoch, brain.counter + 1, "coordinator")
+    lifecycle, _ = read(log)
+    following = SnapshotId(lifecycle.epoch, lifecycle.outcomes.counter + 1, "coordinator")
     assert str(following) not in {entry.snapshot for entry in log if isinstance(entry, Begin)}

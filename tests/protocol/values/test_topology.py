@@ -149,7 +149,7 @@ def test_a_view_that_makes_no_sense_is_refused_by_name(wrong: View, problem: str
         wrong.check()
 
 
-def test_what_is_stored_of_a_channel_names_its_hash_only_where_it_is_not_xxh3() -> None:
+def test_a_stored_channel_names_its_hash_only_if_it_is_not_xxh3() -> None:
     plain = b'{"id":"ab","source":"a","target":"b","kind":"fifo","incarnation":1}'
     strong = plain[:-1] + b',"hash":"blake3"}'
     explicit = plain[:-1] + b',"hash":"xxh3"}'

@@ -57,9 +57,7 @@ STUCK = {"waiting_s": 4.0, "full": True}
     ],
     ids=["there is room to go on", "there is no connection", "nothing has arrived"],
 )
-def test_who_is_held_back_has_no_room_and_its_target_does_not_take_what_has_arrived(
-    report: dict[str, Any], received: int
-) -> None:
+def test_a_held_back_sender_has_no_room_and_an_idle_target(report: dict[str, Any], received: int) -> None:
     forth, back = channels("ab", "ba")
     heartbeats = {"a": beat("a", STUCK), "b": beat("b", STUCK)}
     assert [channel for channel in (forth, back) if held_back(channel, heartbeats)] == [forth, back]

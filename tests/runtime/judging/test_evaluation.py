@@ -71,7 +71,7 @@ def test_a_judge_that_was_started_again_reads_the_reference_from_the_store() -> 
     assert ConservationCheck(bank(), shelf.load).judge(question) == ConditionVerdict("violated", "17", "16")
 
 
-def test_a_reference_that_was_removed_is_replaced_by_the_first_snapshot_that_is_judged() -> None:
+def test_a_removed_reference_is_replaced_by_the_first_judged_snapshot() -> None:
     shelf = Shelf(taken(1), taken(2, balance=9), taken(3, balance=8))
     del shelf.snapshots[0]
     conservation = ConservationCheck(bank(), shelf.load)
@@ -174,6 +174,6 @@ def test_a_state_that_does_not_decode_is_an_error_that_names_the_process() -> No
     assert verdict.verdict == "error"
 
 
-def test_only_what_is_declared_is_judged() -> None:
+def test_only_declared_conditions_are_judged() -> None:
     assert conditions_of(bank()) == ("conserved",)
     assert conditions_of(bank(conserved=None)) == ()

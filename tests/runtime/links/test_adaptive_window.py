@@ -77,7 +77,7 @@ def test_one_quick_moment_does_not_open_the_gates() -> None:
     assert window.room_bytes == 2 * LEAST_BYTES
 
 
-def test_a_pause_in_which_there_was_nothing_to_take_is_not_held_against_a_target() -> None:
+def test_a_pause_without_data_does_not_shrink_the_window() -> None:
     window = paced()
     window.begin(0.0)
     window.note(START_BYTES, 0, 0.06)

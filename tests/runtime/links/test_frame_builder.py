@@ -34,7 +34,7 @@ def test_the_body_is_the_array_of_the_messages(messages: list[object]) -> None:
     assert body.readonly
 
 
-def test_a_sealed_frame_goes_on_the_wire_in_the_buffer_it_was_built_in() -> None:
+def test_a_sealed_frame_is_sent_in_the_buffer_it_was_built_in() -> None:
     frame = open_frame()
     frame.append({"amount": 1})
     buffer = frame.buffer
@@ -71,7 +71,7 @@ def test_a_message_that_is_too_long_is_refused_with_a_way_out() -> None:
 
 
 @given(st.integers(1, 300), st.integers(1, 300), st.lists(st.integers(0, 300), min_size=1, max_size=30))
-def test_no_body_is_longer_than_what_the_other_end_takes(frame_max: int, message_max: int, sizes: list[int]) -> None:
+def test_no_body_exceeds_the_maximum_of_the_other_end(frame_max: int, message_max: int, sizes: list[int]) -> None:
     settings = NodeSettings(frame_bytes_max=frame_max, message_bytes_max=message_max)
     frame = OpenFrame("a->b", msgspec.msgpack.Encoder(), settings)
     for size in sizes:

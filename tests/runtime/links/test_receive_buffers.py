@@ -3,7 +3,7 @@
 from strobe.runtime.links.receive_buffers import BUFFER_BYTES, ReceiveBuffers
 
 
-def test_a_buffer_that_nobody_looks_into_is_used_again() -> None:
+def test_an_unreferenced_buffer_is_reused() -> None:
     buffers = ReceiveBuffers(4 * BUFFER_BYTES)
     first = buffers.take(1)
     buffers.give_back(first)

@@ -33,7 +33,7 @@ def test_every_snapshot_counts_once() -> None:
     assert (status.violation_snapshot, status.violation) == ("s2", VIOLATED)
 
 
-def test_a_violation_is_logged_each_time_and_a_failure_once_until_it_is_another() -> None:
+def test_a_violation_is_logged_every_time_and_a_failure_once() -> None:
     _, stream = books(HOLDS, HOLDS, VIOLATED, WORSE, ERROR, ERROR, UNDECIDED, HOLDS)
     lines = [line.partition(" ")[2] for line in stream.getvalue().splitlines()]
     assert lines == [
@@ -64,7 +64,7 @@ def test_a_violation_fails_and_so_does_a_function_that_never_worked(
     assert status.failed is failed
 
 
-def test_a_violation_is_not_forgotten_when_the_coordinator_is_started_again() -> None:
+def test_a_violation_is_remembered_after_a_restart_of_the_coordinator() -> None:
     first, second = (books(*given)[0].status(pending=False) for given in ([HOLDS, VIOLATED], [HOLDS, HOLDS]))
     (whole,) = merged([first, second])
     assert (whole.holds, whole.violated, whole.failed) == (3, 1, True)

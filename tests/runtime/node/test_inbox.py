@@ -41,7 +41,7 @@ class Line:
 
 
 @given(steps)
-def test_V3_what_waits_is_taken_in_order_and_what_is_held_back_goes_to_the_end_of_the_line(steps):
+def test_V3_items_are_taken_in_order_and_held_ones_go_to_the_end(steps):
     inbox, line, taken = Inbox(), Line(), []
     for number, (step, channel) in enumerate(steps):
         if step == "append":

@@ -8,7 +8,7 @@ import pytest
 from strobe import Process
 from strobe.errors import UsageError
 from strobe.keyed_state import KeyedState
-from strobe.runtime.recovery.initial_process import Beginning
+from strobe.runtime.recovery.initial_process import InitialProcess
 
 
 class Count(msgspec.Struct):
@@ -55,37 +55,37 @@ class Keeping(Process):
         return self.kept
 
 
-def test_a_process_goes_back_again_and_again_with_all_it_had_and_its_type() -> None:
+def test_a_process_is_reset_repeatedly_to_all_it_had() -> None:
     process: Process = Counting()
-    beginning = Beginning("a", process)
+    beginning = InitialProcess("a", process)
     for _ in range(3):
         assert isinstance(process, Counting)
         process.run()
-        process = beginning.again(process)
+        process = beginning.reset(process)
         assert type(process) is Counting
         assert (process.count, process.uncaptured) == (Count(7), ["first"])
 
 
-def test_a_keyed_state_goes_back_and_is_not_shared() -> None:
+def test_a_keyed_state_is_reset_and_not_shared() -> None:
     process: Process = Keeping()
-    beginning = Beginning("a", process)
+    beginning = InitialProcess("a", process)
     for _ in range(2):
         assert isinstance(process, Keeping)
         process.kept["first"], process.kept["second"] = 5, 6
-        process = beginning.again(process)
+        process = beginning.reset(process)
         assert isinstance(process, Keeping)
         assert dict(process.kept.items()) == {"first": 1}
 
 
-def test_a_process_that_cannot_be_copied_restores_the_state_of_its_beginning() -> None:
+def test_a_process_that_cannot_be_copied_restores_its_first_state() -> None:
     process = Locked()
-    beginning = Beginning("a", process)
+    beginning = InitialProcess("a", process)
     for _ in range(2):
         process.run()
-        assert beginning.again(process) is process
+        assert beginning.reset(process) is process
         assert process.count == Count(7)
 
 
 def test_a_process_that_can_neither_be_copied_nor_captured_is_refused() -> None:
     with pytest.raises(UsageError, match=r"process 'a' .* cannot be copied .*lock.*no count yet.*Late a __deepcopy__"):
-        Beginning("a", Late())
+        InitialProcess("a", Late())

@@ -16,7 +16,7 @@ from strobe.runtime.recovery.restore_point import Topology, choose, timeline
 from strobe.storage import Store
 from strobe.storage.store.retention import remove
 
-HERE = Topology.of("chandy-lamport", VIEW)
+HERE = Topology("chandy-lamport", (VIEW,))
 
 
 class Note(msgspec.Struct, tag=True):
@@ -37,7 +37,7 @@ def start(store: Store, epoch: int, restored: str | None, fork: bool = False) ->
     store.append(EpochStart(epoch, 0, restored, fork=fork), store.state().next_position)
 
 
-def test_R1_the_timeline_goes_back_through_what_each_epoch_was_restored_from(tmp_path: Path) -> None:
+def test_R1_the_timeline_follows_the_restored_snapshot_of_each_epoch(tmp_path: Path) -> None:
     store = Store.create(tmp_path / "store")
     start(store, 1, None)
     first, second = commit(store, sample(1)), commit(store, sample(2))
@@ -56,10 +56,10 @@ def test_R1_the_timeline_goes_back_through_what_each_epoch_was_restored_from(tmp
 @pytest.mark.parametrize(
     ("topology", "reason"),
     [
-        (Topology.of("lai-yang", VIEW), "was taken by chandy-lamport, and the system runs lai-yang"),
-        (Topology.of("chandy-lamport", View(1, ("a", "b"), VIEW.channels)), "the system has no process c"),
+        (Topology("lai-yang", (VIEW,)), "was taken by chandy-lamport, and the system runs lai-yang"),
+        (Topology("chandy-lamport", (View(1, ("a", "b"), VIEW.channels),)), "the system has no process c"),
         (
-            Topology.of("chandy-lamport", View(1, VIEW.processes, VIEW.channels[:2])),
+            Topology("chandy-lamport", (View(1, VIEW.processes, VIEW.channels[:2]),)),
             r"the system has no channel b~>c \(unordered, xxh3\)",
         ),
     ],
@@ -73,16 +73,16 @@ def test_E9_a_snapshot_of_another_topology_is_refused(tmp_path: Path, topology: 
         raise AssertionError(event.reason)
 
 
-def test_R1_the_newest_is_returned_to_also_where_somebody_in_it_has_left_since(tmp_path: Path) -> None:
+def test_R1_the_newest_is_chosen_even_if_a_member_has_left_since(tmp_path: Path) -> None:
     """Nothing that was done since it had joined is undone for that."""
     store = Store.create(tmp_path / "store")
     start(store, 1, None)
     name = commit(store, sample(1))
-    without_c = Topology.of("chandy-lamport", View(1, ("a", "b"), VIEW.channels[:1]))
+    without_c = Topology("chandy-lamport", (View(1, ("a", "b"), VIEW.channels[:1]),))
     assert choose(store, None, without_c).event == SnapshotChosen(name, VIEW)
 
 
-def test_R2_below_the_output_of_a_process_that_has_left_only_a_fork_is_restored(tmp_path: Path) -> None:
+def test_R2_only_a_fork_goes_below_output_of_a_departed_process(tmp_path: Path) -> None:
     store = Store.create(tmp_path / "store")
     start(store, 1, None)
     earlier = commit(store, sample(1))
@@ -91,7 +91,7 @@ def test_R2_below_the_output_of_a_process_that_has_left_only_a_fork_is_restored(
     store.commit(name, manifest, store.state().next_position, 30)
     event = choose(store, earlier, HERE).event
     assert isinstance(event, RestoreRefused)
-    assert "lies below released output: sink audit of process d has handed out 70 more since" in event.reason
+    assert "lies below released output: sink audit of process d has released 70 more since" in event.reason
     assert choose(store, earlier, HERE, fork=True).event == SnapshotChosen(earlier, VIEW)
 
 
@@ -119,23 +119,21 @@ def refusal(store: Store, name: str, here: Topology = HERE) -> str:
 
 
 @pytest.mark.parametrize("earlier", [3, 79])
-def test_R2_output_of_one_that_joined_again_is_not_covered_by_that_of_its_earlier_life(
-    tmp_path: Path, earlier: int
-) -> None:
+def test_R2_a_rejoin_is_not_covered_by_earlier_output(tmp_path: Path, earlier: int) -> None:
     store = Store.create(tmp_path / "store")
     start(store, 1, None)
     before, left = committed(store, 1, a=earlier), committed(store, 2, gone=earlier)
     again = committed(store, 3, a=3, joined=3)
     for name in (before, left):
-        assert "sink out of process a has handed out 3 more since" in refusal(store, name)
+        assert "sink out of process a has released 3 more since" in refusal(store, name)
     assert refusal(store, again) == ""
 
 
 @pytest.mark.parametrize("removed", [False, True])
 @pytest.mark.parametrize(
-    ("released", "reason"), [(3, "handed out 3 more since"), (0, "of an earlier life of process a")]
+    ("released", "reason"), [(3, "released 3 more since"), (0, "of an earlier membership of process a")]
 )
-def test_E9_a_snapshot_of_an_earlier_life_that_has_let_out_something_is_restored_as_a_fork_only(
+def test_E9_an_earlier_membership_with_output_needs_a_fork(
     tmp_path: Path, removed: bool, released: int, reason: str
 ) -> None:
     """Its process has another file by now: all would be stopped because it could not go on from there."""
@@ -145,16 +143,14 @@ def test_E9_a_snapshot_of_an_earlier_life_that_has_let_out_something_is_restored
     committed(store, 4, a=released, joined=3)
     if removed:
         remove(store, left, "retention", 0)
-    now = msgspec.structs.replace(HERE, lives={"a": 3, "b": 0, "c": 0})
+    now = msgspec.structs.replace(HERE, joined={"a": 3, "b": 0, "c": 0})
     assert reason in refusal(store, before, now)
     assert "released output" in refusal(store, nothing, now)
     assert choose(store, before, now, fork=True).event == SnapshotChosen(before, VIEW)
 
 
 @pytest.mark.parametrize("in_it", [{"a": 10}, {"gone": 10}], ids=["there", "left"])
-def test_R2_an_abandoned_snapshot_may_be_gone_to_also_where_that_which_it_hung_on_is_removed(
-    tmp_path: Path, in_it: dict[str, int]
-) -> None:
+def test_R2_an_abandoned_snapshot_without_its_base_is_restorable(tmp_path: Path, in_it: dict[str, int]) -> None:
     store = Store.create(tmp_path / "store")
     start(store, 1, None)
     oldest, base, abandoned = committed(store, 1, a=3), committed(store, 2, a=10), committed(store, 3, **in_it)
@@ -166,17 +162,17 @@ def test_R2_an_abandoned_snapshot_may_be_gone_to_also_where_that_which_it_hung_o
         assert "released output" not in refusal(store, abandoned)
 
 
-def test_R2_who_left_twice_has_output_of_two_lives(tmp_path: Path) -> None:
+def test_R2_a_process_that_left_twice_has_output_of_both_memberships(tmp_path: Path) -> None:
     store = Store.create(tmp_path / "store")
     start(store, 1, None)
     left = [committed(store, 1, gone=70), committed(store, 2, gone=70)]
     assert "released output" not in refusal(store, left[0])
     committed(store, 3, gone=30, joined=3)
     for name in left:
-        assert "sink out of process a has handed out 30 more since" in refusal(store, name)
+        assert "sink out of process a has released 30 more since" in refusal(store, name)
 
 
-def test_R2_one_whose_leave_was_undone_lives_the_same_life(tmp_path: Path) -> None:
+def test_R2_an_undone_departure_continues_the_same_membership(tmp_path: Path) -> None:
     """Where it had left without having let out more, all may still go."""
     store = Store.create(tmp_path / "store")
     start(store, 1, None)
@@ -185,7 +181,7 @@ def test_R2_one_whose_leave_was_undone_lives_the_same_life(tmp_path: Path) -> No
     committed(store, 1, a=50, epoch=2)
     assert "released output" not in refusal(store, abandoned)
     committed(store, 2, a=51, epoch=2)
-    assert "sink out of process a has handed out 1 more since" in refusal(store, abandoned)
+    assert "sink out of process a has released 1 more since" in refusal(store, abandoned)
 
 
 class Balance(Process):
@@ -219,13 +215,13 @@ class Forgetful(Balance):
     ("processes", "messages", "reason"),
     [
         ({"b": Renamed()}, (), "`Account.balance` is in the data, and Account has no such field"),
-        ({"b": Forgetful()}, (), "is refused by process b: capture() after restore() gives something else: balance"),
+        ({"b": Forgetful()}, (), "is refused by process b: capture() after restore() gives another state: balance"),
         ({}, (Shorter,), "`list[0].amount` is in the data, and Shorter has no such field"),
         ({"b": Balance()}, (), "is of another schema: the state of process 'b' does not fit"),
         ({}, (Note,), "is of another schema: what was in flight does not fit: channel a->b, at b"),
     ],
 )
-def test_E9_a_snapshot_that_the_programs_cannot_go_on_from_is_refused_when_asked_for(
+def test_E9_a_named_snapshot_of_another_schema_is_refused(
     tmp_path: Path, processes: dict[str, Process], messages: tuple[type, ...], reason: str
 ) -> None:
     store = Store.create(tmp_path / "store")
@@ -239,7 +235,7 @@ def test_E9_a_snapshot_that_the_programs_cannot_go_on_from_is_refused_when_asked
     assert choose(store, None, HERE, system=system).event == SnapshotChosen(name, VIEW)
 
 
-def test_E9_what_is_open_aborted_or_unknown_is_refused_with_the_reason(tmp_path: Path) -> None:
+def test_E9_open_aborted_and_unknown_snapshots_are_refused(tmp_path: Path) -> None:
     store = Store.create(tmp_path / "store")
     event = choose(store, "000001-00000009-coordinator", HERE).event
     assert isinstance(event, RestoreRefused)
@@ -271,9 +267,7 @@ class Choosy(Process):
 
 
 @pytest.mark.parametrize("refusal", [ValueError("this ledger is closed"), SystemExit("this ledger is closed")])
-def test_E9_a_snapshot_that_a_process_refuses_to_become_is_refused_when_asked_for(
-    tmp_path: Path, refusal: BaseException
-) -> None:
+def test_E9_a_named_snapshot_a_process_rejects_is_refused(tmp_path: Path, refusal: BaseException) -> None:
     store = Store.create(tmp_path / "store")
     start(store, 1, None)
     name = commit(store, sample(1))
@@ -300,7 +294,7 @@ def test_E9_a_snapshot_that_is_removed_while_it_is_looked_at_is_refused(
     assert "removed" in event.reason
 
 
-def test_R2_what_a_fork_has_left_behind_is_restored_by_another_fork_only(tmp_path: Path) -> None:
+def test_R2_only_a_fork_restores_what_a_fork_abandoned(tmp_path: Path) -> None:
     """Its output goes on in the file of the fork; and the latest is that of the fork, not what it left behind."""
     store = Store.create(tmp_path / "store")
     start(store, 1, None)
@@ -309,7 +303,7 @@ def test_R2_what_a_fork_has_left_behind_is_restored_by_another_fork_only(tmp_pat
     assert choose(store, "latest", HERE).event == SnapshotChosen(first, VIEW)
     event = choose(store, second, HERE).event
     assert isinstance(event, RestoreRefused)
-    assert "was left behind by the fork of epoch 2" in event.reason
+    assert "was abandoned by the fork of epoch 2" in event.reason
     assert choose(store, second, HERE, fork=True).event == SnapshotChosen(second, VIEW)
 
 

@@ -113,7 +113,7 @@ def problems(system: System, snapshot: Snapshot) -> list[str]:
     return [str(finding) for finding in trial_restore(system, snapshot)]
 
 
-def test_what_fits_is_restored_and_gives_back_what_was_restored() -> None:
+def test_a_fitting_snapshot_is_restored_and_captures_the_same() -> None:
     system = bank()
     assert problems(system, taken()) == []
     assert system.processes["a"].capture().balance == 10
@@ -220,12 +220,16 @@ class Strange(Branch):
 @pytest.mark.parametrize(
     ("name", "process", "problem"),
     [
-        ("a", Forgetful(), "a: capture() after restore() gives something else: balance changed (10, then 9) [restore]"),
-        ("b", Lossy(), "b: capture() after restore() gives something else: ['x'] removed [restore]"),
+        (
+            "a",
+            Forgetful(),
+            "a: capture() after restore() gives another state: balance changed (10, then 9) [restore]",
+        ),
+        ("b", Lossy(), "b: capture() after restore() gives another state: ['x'] removed [restore]"),
         (
             "c",
             Deaf(),
-            "c: capture() after restore() gives something else: value changed (b'\\x00raw', then b'') [restore]",
+            "c: capture() after restore() gives another state: value changed (b'\\x00raw', then b'') [restore]",
         ),
         (
             "a",
@@ -287,7 +291,7 @@ def test_a_state_of_nothing_is_not_called_restorable() -> None:
     assert "its state does not decode into what capture() returns" in found
 
 
-def test_states_whose_keys_have_no_order_are_compared_all_the_same() -> None:
+def test_states_with_unordered_keys_are_compared() -> None:
     (found,) = problems(bank(processes={"a": Unsorted(5), "b": Ledger(), "c": Raw()}), taken())
     assert "balance changed" in found
 
@@ -337,7 +341,7 @@ class Cheque(msgspec.Struct, tag=True):
 
 def test_a_message_of_another_system_is_named() -> None:
     (found,) = problems(bank(messages=[Cheque]), taken())
-    assert found.startswith("a->b: the frame of message 1 has none of its messages: Invalid value 'Coins'")
+    assert found.startswith("a->b: the frame of message 1 cannot be decoded: Invalid value 'Coins'")
 
 
 # The levels, on a store.
@@ -360,7 +364,7 @@ def verify(store: Store, name: str, level: Level, load: Callable[[], System] = b
     return TrialLevels(store, StoreLevels(store), load).verify(name, level)
 
 
-def test_a_trial_restore_says_what_it_did(store: Store) -> None:
+def test_a_trial_restore_reports_its_work(store: Store) -> None:
     name = commit(store, taken())
     verified = verify(store, name, Level.RESTORE)
     assert verified.holds
@@ -392,7 +396,7 @@ def test_what_is_conserved_must_be_as_in_the_oldest_snapshot_that_verifies(store
     ]
 
 
-def test_the_oldest_is_passed_over_where_it_does_not_verify(store: Store) -> None:
+def test_an_oldest_snapshot_that_does_not_verify_is_skipped(store: Store) -> None:
     damaged = commit(store, taken(1, balance=99))
     second = commit(store, taken(2))
     ref = store.state().committed[damaged].manifest.processes["a"].state
@@ -400,7 +404,7 @@ def test_the_oldest_is_passed_over_where_it_does_not_verify(store: Store) -> Non
     assert verify(store, second, Level.INVARIANTS).checks[-1].detail == "conserved: 17 (the oldest there is)"
 
 
-def test_a_system_without_an_invariant_says_so(store: Store) -> None:
+def test_a_system_without_an_invariant_holds(store: Store) -> None:
     name = commit(store, taken())
     verified = verify(store, name, Level.INVARIANTS, lambda: bank(conserved=None))
     assert verified.holds
@@ -414,8 +418,8 @@ def test_an_invariant_that_fails_is_named(store: Store) -> None:
     assert verified.findings[0].problem.startswith("fails: ZeroDivisionError")
 
 
-def test_who_would_join_anew_is_said(store: Store) -> None:
+def test_processes_that_would_join_are_reported(store: Store) -> None:
     name = commit(store, taken())
     processes = {"a": Branch(), "b": Ledger(), "c": Raw(), "d": Raw()}
     verified = verify(store, name, Level.RESTORE, lambda: bank(processes=dict(processes)))
-    assert verified.checks[-1].detail.endswith("not in it, and would join anew: d")
+    assert verified.checks[-1].detail.endswith("not in it, and would join as new: d")

@@ -15,7 +15,7 @@ from tests.runtime.link_ends import Source, Target, run, until
 from tests.runtime.scripted import Memory, pair, scripted
 
 import strobe
-from strobe.protocol.coordinator.messages import TellSettled
+from strobe.protocol.coordinator.messages import ReportSettled
 from strobe.runtime.links.listener import Listener
 from strobe.storage import Store
 
@@ -51,7 +51,7 @@ async def bytes_each(do: Callable[[], Awaitable[None]]) -> float:
 def forget(coordinator: FakeCoordinator) -> None:
     """Nothing that the test remembers is to be counted, nor what nodes remember until they are told that it is over."""
     for name, link in coordinator.links.items():
-        link.send(TellSettled(name, coordinator.counter))
+        link.send(ReportSettled(name, coordinator.counter))
         link.heard.clear()
         link._taken = 0
     for name in coordinator.system.processes:

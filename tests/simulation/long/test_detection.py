@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from strobe import Channel, KeyedState, Process, System, Waits
-from strobe.causality.pictures import picture_of
+from strobe.causality.predicate_input import predicate_input_of
 from strobe.causality.predicates import termination
 from strobe.declarations import Declared, declare
 from strobe.detection import Detecting, Signal
-from strobe.errors import UsageError
+from strobe.errors import UsageError, UserCodeFailed
 from strobe.protocol.process.dijkstra_scholten import DijkstraScholten, SendSignal
 from strobe.simulation import Faults, World
 
@@ -118,7 +118,7 @@ def run(seed, detector=DijkstraScholten, faults=None):
     last = []
     world.on_commit = last.append
     world.run(3)
-    return world, truths, termination(picture_of(last[-1]))
+    return world, truths, termination(predicate_input_of(last[-1]))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -131,12 +131,12 @@ def test_the_end_is_announced_once_when_it_is_there(seed):
 
 
 @pytest.mark.parametrize("mutant", [SignalsTooEarly, AnswersEveryMessage, IgnoresActivity])
-def test_a_detector_that_answers_too_early_is_caught_announcing_an_end_that_is_none(mutant):
+def test_a_detector_that_answers_too_early_announces_a_false_termination(mutant):
     truths = [run(seed, mutant)[1] for seed in SEEDS]
     assert any(False in of_run for of_run in truths)
 
 
-def test_a_detector_that_forgets_an_answer_is_caught_never_announcing_the_end():
+def test_a_detector_that_forgets_an_answer_never_announces_termination():
     missed = [seed for seed in SEEDS if run(seed, ForgetsAnAnswer)[1] == []]
     assert len(missed) > len(SEEDS) / 2
 
@@ -151,7 +151,7 @@ def test_the_detector_goes_back_with_its_process():
 
 def test_a_channel_without_one_back_is_named():
     system = System({"a": Detecting(Worker(1), True), "b": Detecting(Worker())}, [Channel("a", "b")], [Task, Signal])
-    with pytest.raises(UsageError, match="'b' has no channel 'b->a' to signal back what comes on 'a->b'"):
+    with pytest.raises(UserCodeFailed, match="'b' has no channel 'b->a' to signal back what comes on 'a->b'"):
         World(system, 1).run(1)
 
 
@@ -163,7 +163,7 @@ def test_signals_go_back_on_the_channel_that_is_given():
     assert len(worker.announced) == 1
 
 
-def test_a_process_under_detection_cannot_leave_nor_have_no_state_or_one_that_is_written_later():
+def test_a_process_under_detection_cannot_leave_or_have_an_unusual_state():
     class Keyed(Worker):
         def capture(self):
             return KeyedState(int)
@@ -182,7 +182,7 @@ def test_a_process_under_detection_cannot_leave_nor_have_no_state_or_one_that_is
         detecting.leave(SimpleNamespace(name="b"))
 
 
-def test_nobody_leaves_in_a_world_of_faults():
+def test_no_process_under_detection_leaves_under_faults():
     world, _, found = run(3, faults=Faults(delay_us_max=3000, membership_every_us=5_000))
     assert set(world.nodes) == set(NAMES)
     assert found.holds
@@ -199,7 +199,7 @@ def test_what_a_wrapped_process_declares_is_declared():
     assert declare("a", Detecting(Waiting()), ()) == Declared(Waits.all("b"), {"a": ("x",)}, active=False)
 
 
-def test_a_timer_that_was_cancelled_keeps_nobody_active():
+def test_a_cancelled_timer_keeps_no_process_active():
     class Changing(Worker):
         def start(self, ctx):
             ctx.set_timer("never", 1.0)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from strobe.cli.simulation.explain_page import page
+from strobe.cli.simulation.explain import page
 from strobe.protocol import ChandyLamport
 from strobe.simulation.explain.diagram import draw
 from strobe.simulation.explain.explanations import SYSTEMS, explain
@@ -14,7 +14,7 @@ def scenes():
 
 
 @pytest.mark.parametrize("scene", scenes(), ids=lambda scene: scene.title)
-def test_a_scene_comes_out_as_it_says(scene):
+def test_a_scene_has_the_outcome_it_announces(scene):
     assert all(outcome.holds == scene.right for outcome in scene.outcomes)
     assert all((outcome.total == outcome.expected_total) == scene.right for outcome in scene.outcomes)
     assert all(moment.rule for moment in scene.moments)
@@ -55,7 +55,7 @@ def test_a_diagram_has_a_line_for_each_moment_and_fits_the_width():
         ]
 
 
-def test_the_page_holds_every_scene_and_nothing_ends_its_script_early():
+def test_the_page_holds_every_scene_and_its_script_is_not_cut_short():
     text = page(scenes())
     assert all(scene.title in text for scene in scenes())
     assert text.count("</script>") == 1

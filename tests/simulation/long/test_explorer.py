@@ -9,7 +9,8 @@ from strobe.protocol.process.events import MessagesSent
 from strobe.simulation.explorer import Space, explore, scenario, scenarios, smallest
 from strobe.simulation.explorer.path_replay import play
 from strobe.simulation.mutants.barrier_mutants import ForgottenWhenTimeIsOver, HeldForGood
-from strobe.simulation.mutants.protocol_mutants import MUTANTS, MarkerAfterMessage
+from strobe.simulation.mutants.catalog import MUTANTS
+from strobe.simulation.mutants.protocol_mutants import MarkerAfterMessage
 
 DIAMOND = ("ab", "ac", "bd", "cd")
 SMALL = [known.name for known in scenarios() if not known.large]
@@ -97,7 +98,7 @@ def test_a_mutant_has_a_counterexample_that_can_be_played(mutant):
 @pytest.mark.parametrize(
     "mutant", [m for m in MUTANTS if m.explored_on and "timed" in m.explored_on], ids=lambda m: m.name
 )
-def test_a_counterexample_is_played_with_every_step_once_and_nothing_else(mutant, monkeypatch):
+def test_a_counterexample_is_replayed_step_by_step_exactly(mutant, monkeypatch):
     """A barrier that goes on its way reaches its machine in a step of its own, or not at all."""
     explored = explore(scenario(mutant.explored_on), mutant.protocol_class)
     told = []
@@ -148,7 +149,7 @@ class WaitedForTwice(AlignedThenUnaligned):
 
 
 @pytest.mark.parametrize("broken", [HeldForGood, ForgottenWhenTimeIsOver, WaitedForTwice])
-def test_V5_a_broken_rule_of_time_outs_has_a_counterexample_where_two_snapshots_overlap_at_a_join(broken):
+def test_V5_a_broken_time_out_rule_has_a_counterexample_at_a_join(broken):
     explored = explore(scenario("join-timed-twice"), broken)
     assert explored.problem
     assert "timeout" in [action.kind for action in explored.path]
@@ -175,7 +176,7 @@ class KeepsOldIndices(LaiYang):
 
 
 @pytest.mark.parametrize("broken", [CountsFromOneAgain, KeepsOldIndices])
-def test_R1_a_protocol_that_goes_back_wrongly_has_a_counterexample_that_can_be_played(broken):
+def test_R1_a_wrong_rollback_has_a_counterexample_that_can_be_replayed(broken):
     name = "pair-cl-rollback" if issubclass(broken, ChandyLamport) else "pair-ly-rollback"
     explored = explore(scenario(name), broken)
     assert explored.problem

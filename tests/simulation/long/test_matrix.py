@@ -4,7 +4,7 @@ import pytest
 
 from strobe.simulation.checkers import all_checkers
 from strobe.simulation.matrix import caught_by
-from strobe.simulation.mutants.protocol_mutants import MUTANTS
+from strobe.simulation.mutants.catalog import MUTANTS
 
 SPEC_MUTANTS = {
     "marker-after-message",

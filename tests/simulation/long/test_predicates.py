@@ -52,7 +52,7 @@ def test_an_example_has_less_than_eighty_lines(name):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_greedy_philosophers_end_in_a_deadlock_that_is_found_and_is_for_ever(seed):
+def test_greedy_philosophers_end_in_a_stable_deadlock_that_is_found(seed):
     ran = run("philosophers:greedy", seed, deadlock, snapshots=80, policy=RARELY)
     assert ran.last.processes == ("p0", "p1", "p2", "p3", "p4")
     assert [set(core) for core in ran.last.cores] == [{"p0", "p1", "p2", "p3", "p4"}]
@@ -60,7 +60,7 @@ def test_greedy_philosophers_end_in_a_deadlock_that_is_found_and_is_for_ever(see
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_polite_philosophers_are_never_said_to_be_deadlocked_by_a_snapshot(seed):
+def test_polite_philosophers_are_never_reported_as_deadlocked(seed):
     ran = once("philosophers:polite", seed, deadlock)
     assert ran.claims[SNAPSHOT] == []
     assert {state["meals"] for state in ran.end.values()} == {5}
@@ -88,7 +88,7 @@ CHOICES = pytest.mark.parametrize("choices", [ANY_OF_TWO, ONE_OR_TWO], ids=["any
 
 
 @CHOICES
-def test_who_waits_for_any_ends_in_a_knot_that_is_found_and_is_for_ever(choices):
+def test_waits_for_any_end_in_a_stable_knot_that_is_found(choices):
     runs = [run(partial(friends, choices), seed, deadlock, policy=RARELY) for seed in range(4)]
     assert {ran.last.processes for ran in runs} == {("a", "b", "c", "d")}
     assert all([set(core) for core in ran.last.cores] == [{"a", "b", "c", "d"}] for ran in runs)
@@ -97,7 +97,7 @@ def test_who_waits_for_any_ends_in_a_knot_that_is_found_and_is_for_ever(choices)
 
 
 @CHOICES
-def test_one_who_helps_while_it_waits_is_enough_against_a_knot(choices):
+def test_one_process_that_helps_while_it_waits_prevents_a_knot(choices):
     """All four wait at times, and what is in flight to one of them, or from it, is all there is against a deadlock."""
     from_anybody = Faults(delay_us_max=3000, initiator_every_us=3000)
     runs = [run(partial(friends, choices, kind="d"), seed, deadlock, faults=from_anybody) for seed in range(4)]
@@ -107,21 +107,21 @@ def test_one_who_helps_while_it_waits_is_enough_against_a_knot(choices):
 
 
 @CHOICES
-def test_taken_for_a_wait_for_all_a_wait_for_any_would_show_deadlocks_that_are_none(choices):
-    runs = [
-        run(partial(friends, choices, kind="d"), seed, lambda picture: deadlock(for_all(picture))) for seed in (0, 1)
-    ]
+def test_a_wait_for_any_treated_as_for_all_shows_false_deadlocks(choices):
+    runs = [run(partial(friends, choices, kind="d"), seed, lambda facts: deadlock(for_all(facts))) for seed in (0, 1)]
     assert any(eat_again(ran, claim) for ran in runs for claim in ran.claims[SNAPSHOT])
 
 
-def for_all(picture):
-    """A picture in which who waits for any of several waits for all of them."""
-    stances = {}
-    for name, stance in picture.stances.items():
-        waits = stance.declared.waits
+def for_all(facts):
+    """Facts in which who waits for any of several waits for all of them."""
+    declarations = {}
+    for name, declaration in facts.declarations.items():
+        waits = declaration.declared.waits
         every = waits and Waits.all(*waits.processes)
-        stances[name] = msgspec.structs.replace(stance, declared=msgspec.structs.replace(stance.declared, waits=every))
-    return msgspec.structs.replace(picture, stances=stances)
+        declarations[name] = msgspec.structs.replace(
+            declaration, declared=msgspec.structs.replace(declaration.declared, waits=every)
+        )
+    return msgspec.structs.replace(facts, declarations=declarations)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -139,7 +139,7 @@ def test_naive_detectors_see_the_end_too_early(detector):
     assert len(premature) > len(runs)
 
 
-def test_workers_that_ask_again_for_ever_have_done_all_and_have_not_ended():
+def test_workers_that_keep_polling_are_done_but_not_terminated():
     ran = run("stealing:restless", 4, termination)
     assert ran.claims[SNAPSHOT] == []
     assert sum(state["done"] for state in ran.end.values()) == 200
@@ -154,7 +154,7 @@ def test_what_a_snapshot_shows_to_be_garbage_is_never_reached_again(name, seed):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_forgotten_graph_ends_as_garbage_and_one_reference_makes_the_difference(seed):
+def test_a_forgotten_graph_is_garbage_until_one_reference_remains(seed):
     forgotten, remembered = (once(f"objects:{name}", seed, garbage) for name in ("forgotten", "remembered"))
     objects = {name for state in forgotten.end.values() for name in state["objects"]}
     assert set(forgotten.last.garbage) == objects
@@ -174,7 +174,7 @@ FAULTS = Faults.parse("delays,partitions,crashes,coordinator")
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_whatever_fails_meanwhile_no_snapshot_shows_what_is_not_so(seed):
+def test_no_snapshot_shows_a_false_predicate_under_faults(seed):
     philosophers = run("philosophers:polite", seed, deadlock, 20, faults=FAULTS)
     assert philosophers.claims[SNAPSHOT] == []
     pool = run("stealing:pool", seed, termination, 20, faults=FAULTS)
@@ -186,7 +186,7 @@ def test_whatever_fails_meanwhile_no_snapshot_shows_what_is_not_so(seed):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_on_channels_without_order_and_under_another_protocol_it_is_the_same(seed):
+def test_unordered_channels_under_another_protocol_give_the_same_result(seed):
     pool = run(partial(unordered, "stealing:pool"), seed, termination, 90)
     assert pool.claims[SNAPSHOT]
     assert not any(steps_since(pool, claim) for claim in pool.claims[SNAPSHOT])

@@ -9,7 +9,7 @@ from tests.simulation.systems import SHAPES, players
 
 from strobe import Process, System
 from strobe.causality import verify
-from strobe.errors import UsageError
+from strobe.errors import UsageError, UserCodeFailed
 from strobe.protocol.coordinator.messages import ProcessWithoutState, RestoreWanted
 from strobe.protocol.process.first_view import first_view
 from strobe.protocol.values.log_entries import EpochStart
@@ -55,7 +55,7 @@ def drawn(seed):
 
 
 @pytest.mark.parametrize("batch", range(8))
-def test_R1_nothing_is_lost_and_nothing_applied_twice_whatever_happens_beside_the_rollbacks(batch):
+def test_R1_nothing_is_lost_or_applied_twice_under_all_faults(batch):
     for seed in range(batch * 12, batch * 12 + 12):
         system, faults = drawn(seed)
         run(system, seed, faults)
@@ -70,11 +70,11 @@ def test_R1_every_shape_is_rolled_back(protocol, shape):
 def test_a_process_that_cannot_be_copied_is_refused_by_name():
     system = players("pair", "chandy-lamport")
     system.processes["a"].lock = threading.Lock()
-    with pytest.raises(UsageError, match=r"process 'a' cannot be copied.*__deepcopy__"):
+    with pytest.raises(UserCodeFailed, match=r"process 'a' cannot be copied.*__deepcopy__"):
         World(system, 1, faults=Faults.parse("rollbacks"))
 
 
-def test_rollbacks_go_to_the_beginning_to_the_newest_and_to_older_snapshots_and_into_frames(monkeypatch):
+def test_rollbacks_restore_the_start_the_newest_and_older_snapshots(monkeypatch):
     seen = set()
     redeliver = RestorableNode.redeliver
 
@@ -99,20 +99,20 @@ def test_rollbacks_go_to_the_beginning_to_the_newest_and_to_older_snapshots_and_
     assert {"crashes that take the state", "rollbacks asked for", "coordinator crashes", "joins", "leaves"} <= injected
 
 
-def test_a_snapshot_that_a_rollback_has_abandoned_is_not_gone_back_to_by_a_later_crash():
+def test_a_later_crash_does_not_restore_an_abandoned_snapshot():
     """Somebody went back further than to the newest: the next crash must not bring the abandoned ones back."""
     world = World(players("pair", "chandy-lamport"), 1, faults=Faults(rollback_every_us=10**12))
     world.run(4)
     older = world.committed[0]
     world.coordinator.handle(RestoreWanted(older, "because"))
     world._advance(lambda: world.epoch == 2, 10**6)
-    world.lose("a")
+    world.lose_state("a")
     world.restart("a")
     world._advance(lambda: world.epoch == 3, 10**6)
     assert [entry.restored for entry in epochs(world)] == [None, older, older]
 
 
-def test_what_comes_back_is_a_new_process_with_what_restore_gives_it():
+def test_a_restored_process_has_only_what_restore_gives_it():
     """What `capture` forgets is not there after a rollback: a crash is a crash."""
     world = World(players("pair", "chandy-lamport"), 3, faults=Faults(rollback_every_us=10**12))
     world.run(2)
@@ -136,7 +136,7 @@ def test_R1_rollbacks_from_a_store_on_disk(protocol, tmp_path):
     assert store.verify_bytes() == []
     assert [name for _, name, _ in store.list()] == world.committed
     assert all(verify(store.load(name)).holds for name in world.committed)
-    assert store.state().view == world.coordinator.brain.view
+    assert store.state().view == world.coordinator.lifecycle.view
     assert store.state().epoch == world.epoch
 
 
@@ -162,9 +162,9 @@ def test_the_coordinator_crashes_at_any_step_of_a_new_epoch(step, tmp_path):
 def test_one_that_crashes_again_and_again_stops_the_world_with_a_report():
     world = World(players("pair", "chandy-lamport"), 1, faults=Faults(rollback_every_us=10**12))
     world.run(2)
-    world.coordinator.brain.rollback.policy = msgspec.structs.replace(world.policy, rollbacks_max=0)
+    world.coordinator.lifecycle.rollback.policy = msgspec.structs.replace(world.policy, rollbacks_max=0)
     world.coordinator.handle(ProcessWithoutState("a"))
-    assert "process a has crashed again" in world.halted
+    assert "process a has crashed again" in world.coordinator.halted
 
 
 def test_the_same_seed_gives_the_same_rollbacks():
@@ -194,7 +194,7 @@ def test_a_trace_of_a_world_with_rollbacks_is_refused():
         World(system, 1, faults=Faults.parse("rollbacks"), recorder=Recorder(first_view(system), 1, "full"))
 
 
-def test_rollbacks_are_asked_for_by_name():
+def test_rollbacks_are_requested_by_name():
     assert Faults.parse("all").rollback_every_us == 0
     assert Faults.parse("all,rollbacks").rollback_every_us > 0
     assert Faults.parse("all,rollbacks").crash_every_us == Faults.parse("all").crash_every_us

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 from tests.simulation.systems import SHAPES, parallel_channels, players
 
-from strobe.errors import UsageError
+from strobe.errors import UsageError, UserCodeFailed
 from strobe.simulation.checkers import all_checkers
 from strobe.simulation.faults import KINDS, Faults
 from strobe.simulation.world import World
@@ -22,7 +22,7 @@ def run(system, seed, faults="all", snapshots=6):
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("seed", range(2))
-def test_no_checker_complains_whatever_the_shape_and_the_faults(protocol, shape, seed):
+def test_no_checker_finds_a_violation_in_any_shape_under_any_faults(protocol, shape, seed):
     system = players(shape, protocol, snapshots=True)
     # A process that can send to nobody cannot hand over what it holds, so it may not leave.
     everyone_sends = {channel.source for channel in system.channels} == set(system.processes)
@@ -40,7 +40,7 @@ def test_blake3_chains_survive_what_xxh3_chains_do(protocol):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_two_channels_between_the_same_pair_are_told_apart(protocol):
+def test_two_channels_between_the_same_pair_are_distinguished(protocol):
     assert run(parallel_channels(protocol), 1).violations == []
 
 
@@ -64,7 +64,7 @@ def test_the_faults_really_happen():
     }
 
 
-def test_snapshots_are_aborted_and_retried_under_a_new_id_that_names_the_old():
+def test_aborted_snapshots_are_retried_under_a_new_id_naming_the_old():
     world = run(players("complete", "chandy-lamport"), 5, "crashes,delays", snapshots=30)
     retries = [begin for begin in world.begun.values() if begin.retries]
     assert retries
@@ -130,7 +130,7 @@ def test_sending_on_a_channel_that_is_no_output_is_named():
         def capture(self):
             return b""
 
-    with pytest.raises(UsageError, match=r"'a' sends on 'a->nowhere', which is not an output of it"):
+    with pytest.raises(UserCodeFailed, match=r"'a' sends on 'a->nowhere', which is not an output of it"):
         World(System({"a": Lost()}, []), 1).run(1)
 
 

@@ -51,7 +51,7 @@ def in_batches(rows: list[dict[str, object]], rng: random.Random) -> list[pa.Rec
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_hash_is_carried_across_batches_and_starts_anew_with_each_channel(seed: int) -> None:
+def test_a_hash_continues_across_batches_and_restarts_per_channel(seed: int) -> None:
     rows = [row for snapshot in good_snapshots(seed, 20) for row in frames_of(snapshot)]
     folded = [row for batch in extend_sorted(iter(in_batches(rows, random.Random(seed)))) for row in batch.to_pylist()]
     assert len(folded) == len(rows)

@@ -10,7 +10,7 @@ from strobe.protocol.values.fragment import OPAQUE, LocalState, Snapshot
 from strobe.protocol.values.frames import InFlight
 from strobe.protocol.values.log_entries import EpochStart
 from strobe.protocol.values.view import ChannelSpec, View
-from strobe.spark.checks.drift import CHANNEL_GROWTH, STANDSTILL, Observed, growing_channels, standing_processes
+from strobe.spark.checks.drift import CHANNEL_GROWTH, STANDSTILL, Observed, growing_channels, stalled_processes
 from strobe.spark.checks.snapshot_checker import VERDICT, VIOLATION
 from strobe.storage import Store
 
@@ -40,26 +40,26 @@ def test_a_channel_grows_if_there_is_more_in_flight_in_each_snapshot(counts: lis
         assert f"{counts[0]} to {counts[-1]} messages" in findings[0].problem
 
 
-def test_a_channel_that_was_set_up_anew_is_another() -> None:
+def test_a_reopened_channel_is_another_channel() -> None:
     window = [observed(1, 1), observed(2, 1), observed(1, 1, incarnation=2), observed(2, 1, incarnation=2)]
     # Before its incarnation it had nothing in flight, and nothing is not less than nothing.
     assert list(growing_channels(window)) == []
 
 
-def test_a_process_stands_still_if_it_runs_no_event_while_messages_wait_for_it() -> None:
+def test_a_process_without_events_while_messages_wait_stands_still() -> None:
     still = [observed(3, position=7, waiting=3) for _ in range(3)]
-    assert [finding.subject for finding in standing_processes(still)] == ["b"]
-    assert "position 7 over 3 snapshots, with 3 messages" in next(standing_processes(still)).problem
+    assert [finding.subject for finding in stalled_processes(still)] == ["b"]
+    assert "position 7 over 3 snapshots, with 3 messages" in next(stalled_processes(still)).problem
 
 
 def test_a_process_that_has_nothing_to_receive_is_idle_and_not_stuck() -> None:
-    assert list(standing_processes([observed(0, position=7, waiting=waiting) for waiting in (2, 0, 2)])) == []
+    assert list(stalled_processes([observed(0, position=7, waiting=waiting) for waiting in (2, 0, 2)])) == []
 
 
 def test_a_process_that_moves_or_has_just_joined_does_not_stand_still() -> None:
-    assert list(standing_processes([observed(1, position, waiting=1) for position in (7, 8, 8)])) == []
+    assert list(stalled_processes([observed(1, position, waiting=1) for position in (7, 8, 8)])) == []
     joined = Observed(1, {"a": 1}, {"a": 0}, {})
-    assert list(standing_processes([joined, observed(1, 7, waiting=1), observed(1, 7, waiting=1)])) == []
+    assert list(stalled_processes([joined, observed(1, 7, waiting=1), observed(1, 7, waiting=1)])) == []
 
 
 def waiting_on_channel(counter: int, messages: int, *, position: int, epoch: int = 1) -> Snapshot:
@@ -81,7 +81,7 @@ def verdicts_on(check: str, store: Store) -> list[str]:
     return [row["name"] for row in found if row["row_kind"] == VERDICT and row["check"] == check]
 
 
-def test_G1_a_channel_that_grows_in_a_store_is_violated_from_the_first_full_window_on(tmp_path: Path) -> None:
+def test_G1_a_growing_channel_is_violated_from_the_first_full_window(tmp_path: Path) -> None:
     store = Store.create(tmp_path / "store")
     for counter, messages in enumerate((1, 2, 3, 4, 4), start=1):
         commit(store, waiting_on_channel(counter, messages, position=counter))
@@ -92,7 +92,7 @@ def test_G1_a_channel_that_grows_in_a_store_is_violated_from_the_first_full_wind
     assert subjects == [(CHANNEL_GROWTH, "a->b")] * 2
 
 
-def test_G1_a_process_that_stands_still_in_a_store_is_violated_and_its_channel_is_not(tmp_path: Path) -> None:
+def test_G1_a_process_at_a_standstill_is_violated_not_its_channel(tmp_path: Path) -> None:
     store = Store.create(tmp_path / "store")
     for counter, position in enumerate((7, 7, 7, 7, 8), start=1):
         commit(store, waiting_on_channel(counter, 2, position=position))
@@ -100,7 +100,7 @@ def test_G1_a_process_that_stands_still_in_a_store_is_violated_and_its_channel_i
     assert verdicts_on(CHANNEL_GROWTH, store) == ["undecided", "undecided", "holds", "holds", "holds"]
 
 
-def test_G1_a_rollback_begins_the_window_anew_though_the_counts_would_go_on_growing(tmp_path: Path) -> None:
+def test_G1_a_rollback_restarts_the_window_of_drift(tmp_path: Path) -> None:
     """What was in flight before a rollback is no longer: the snapshots of two epochs are not compared."""
     store = Store.create(tmp_path / "store")
     for counter, messages in enumerate((1, 2), start=1):

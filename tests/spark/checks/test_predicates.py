@@ -13,7 +13,7 @@ from tests.spark.pipelines import judge_once, reasons, verdicts
 from tests.spark.stores import damage, store_with
 from tests.storage.samples import commit, declaring, sample
 
-from strobe.causality.pictures import picture_of
+from strobe.causality.predicate_input import predicate_input_of
 from strobe.causality.predicates import deadlock, garbage, termination
 from strobe.causality.proof import verify
 from strobe.declarations import Declared, Waits
@@ -59,15 +59,15 @@ def grouped(found: DataFrame) -> dict[str, list[tuple[Any, ...]]]:
 
 
 def by_definition(snapshots: list[Snapshot]) -> Found:
-    pictures = {str(snapshot.id): picture_of(snapshot) for snapshot in snapshots}
-    deadlocks = {name: deadlock(picture) for name, picture in pictures.items()}
+    inputs = {str(snapshot.id): predicate_input_of(snapshot) for snapshot in snapshots}
+    deadlocks = {name: deadlock(facts) for name, facts in inputs.items()}
     stuck = {name: {p: list(w) for p, w in found.waits.items()} for name, found in deadlocks.items() if found.holds}
     at_most = {name: {*found.processes, *found.until_timeout} for name, found in deadlocks.items()}
-    lost = {name: list(garbage(picture).garbage) for name, picture in pictures.items()}
+    lost = {name: list(garbage(facts).garbage) for name, facts in inputs.items()}
     return Found(
         stuck,
         {name: found for name, found in at_most.items() if found},
-        {name for name, picture in pictures.items() if termination(picture).holds},
+        {name for name, facts in inputs.items() if termination(facts).holds},
         {name: found for name, found in lost.items() if found},
     )
 
@@ -104,7 +104,7 @@ def test_garbage_is_that_of_the_definition(both: tuple[Found, Found]) -> None:
     assert 20 < len(definition.garbage) < COUNT - 20
 
 
-def test_what_is_stored_gives_the_same_rows(spark: SparkSession, snapshots: list[Snapshot], tmp_path: Path) -> None:
+def test_stored_snapshots_give_the_same_rows(spark: SparkSession, snapshots: list[Snapshot], tmp_path: Path) -> None:
     some = snapshots[:40]
     stored = read_tables(spark, store_with(tmp_path / "store", some).url)
     in_memory = tables_from_snapshots(spark, some)
@@ -131,7 +131,7 @@ def test_every_snapshot_gets_its_verdict_on_the_predicates_asked_for(
         assert found[name, "deadlock"] == ("violated" if name in definition.deadlocked else "holds")
         assert found[name, "termination"] == ("holds" if name in definition.terminated else "undecided")
         assert found[name, "garbage"] == ("undecided" if name in definition.garbage else "holds")
-        assert said[name, "deadlock"] == str(deadlock(picture_of(snapshot)))
+        assert said[name, "deadlock"] == str(deadlock(predicate_input_of(snapshot)))
     assert len(found) == 4 * len(some)
     rows = spark.read.parquet(str(tmp_path / "to" / "violations")).selectExpr("snapshot_id", "subject")
     assert sorted(map(tuple, rows.collect())) == sorted(
@@ -139,7 +139,7 @@ def test_every_snapshot_gets_its_verdict_on_the_predicates_asked_for(
     )
 
 
-def test_what_cannot_be_judged_says_why(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_undecided_predicate_gives_its_reason(spark: SparkSession, tmp_path: Path) -> None:
     store = Store.create(tmp_path / "store")
     waiting = declaring(sample(1), a=Declared(Waits.all("b")))
     lossy = declaring(sample(2), a=Declared(Waits.all("b")))
@@ -152,19 +152,21 @@ def test_what_cannot_be_judged_says_why(spark: SparkSession, tmp_path: Path) -> 
     assert found == {"00000001": "holds", "00000002": "undecided", "00000003": "undecided", "00000004": "error"}
     said = [reason for (_, check), reason in sorted(reasons(tmp_path / "to").items()) if check == "deadlock"]
     assert said == [
-        "nobody is deadlocked",
+        "no process is deadlocked",
         "not checked: the proof does not hold",
         "no process declares anything",
         "not checked: the snapshot could not be read",
     ]
 
 
-def test_the_programs_of_the_page_run_on_a_store(
+def test_the_program_of_the_page_finds_what_the_functions_find(
     spark: SparkSession, snapshots: list[Snapshot], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """docs/predicates.md"""
-    store_with(tmp_path / "table", snapshots[:3])
+    store = store_with(tmp_path / "table", snapshots[:3])
     monkeypatch.chdir(tmp_path)
     page = (Path(__file__).parents[3] / "docs" / "predicates.md").read_text("utf-8")
     (block,) = (one for one in re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE) if "spark" in one)
-    exec(block, {})
+    names: dict[str, Any] = {}
+    exec(block, names)
+    assert by_spark(names["stored"]) == by_spark(read_tables(spark, store.url))

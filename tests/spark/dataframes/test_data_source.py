@@ -52,9 +52,7 @@ def test_filters_are_pushed_down_if_asked_for(spark: SparkSession, tmp_path: Pat
     assert (reader.asked.snapshots, reader.asked.request.process) == ({wanted}, "a")
 
 
-def test_filters_are_not_pushed_down_by_default_so_that_a_table_can_be_asked_twice(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_filters_are_not_pushed_down_by_default(spark: SparkSession, tmp_path: Path) -> None:
     """Spark keeps the filtered plan with the table, and what is asked of it next misses rows."""
     store = store_with(tmp_path / "store", good_snapshots(5, 3))
     table = load(spark, store.url, "fragments")
@@ -103,9 +101,7 @@ def planned(url: str) -> list[str | None]:
     return [entry.snapshot_id for group in reader.partitions() for entry in group.entries]
 
 
-def test_a_planner_that_has_read_the_log_reads_what_is_new_and_is_told_what_has_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_planner_reads_new_entries_and_detects_changed_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """S2, D1: damage is found where it is and forgotten when it is mended; another store is read anew."""
     first, second, third = good_snapshots(6, 3)
     store = store_with(tmp_path / "store", [first])
@@ -149,7 +145,7 @@ class Streamed:
         return self.batches
 
 
-def test_a_stream_takes_what_it_may_and_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_stream_respects_its_limit_and_continues_from_its_offset(spark: SparkSession, tmp_path: Path) -> None:
     snapshots = list(good_snapshots(3, 4))
     ids = [str(snapshot.id) for snapshot in snapshots]
     store = store_with(tmp_path / "store", snapshots[:3])
@@ -160,7 +156,7 @@ def test_a_stream_takes_what_it_may_and_goes_on_where_it_was(spark: SparkSession
     assert streamed.run() == [ids[3:]]
 
 
-def test_a_stream_goes_on_after_the_entries_at_its_offset_were_removed(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_stream_continues_after_entries_at_its_offset_are_removed(spark: SparkSession, tmp_path: Path) -> None:
     """S1, D2: what is retained comes once; what retention has removed meanwhile does not come."""
     snapshots = list(good_snapshots(5, 6))
     ids = [str(snapshot.id) for snapshot in snapshots]
@@ -199,7 +195,7 @@ def test_a_stream_is_not_gone_on_with_in_an_older_copy_of_the_store(spark: Spark
         streamed.run()
 
 
-def test_a_stream_can_begin_with_what_is_new(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_stream_can_begin_at_the_end_of_the_log(spark: SparkSession, tmp_path: Path) -> None:
     early, late = good_snapshots(4, 2)
     store = store_with(tmp_path / "store", [early])
     streamed = Streamed(spark, store.url, tmp_path / "checkpoint", startingPosition="latest")

@@ -17,7 +17,7 @@ from strobe.storage import Store
 SNAPSHOTS = 3
 
 
-def test_D2_a_store_in_an_object_store_is_read_and_judged_as_one_on_disk_is(
+def test_D2_a_store_in_an_object_store_is_judged_as_on_disk(
     spark: SparkSession, objects: ObjectServer, tmp_path: Path
 ) -> None:
     store = Store.create(objects.new_url())
@@ -35,7 +35,7 @@ def test_D2_a_store_in_an_object_store_is_read_and_judged_as_one_on_disk_is(
     assert verdicts(tmp_path / "to") == {(name, check): "holds" for name in ids for check in ("proof", "conservation")}
 
 
-def test_a_store_in_an_object_store_has_no_events_and_where_there_is_none_that_is_told(objects: ObjectServer) -> None:
+def test_an_object_store_has_no_events_and_a_missing_one_is_named(objects: ObjectServer) -> None:
     """Traces are files: those of programs whose store is an object store are on their own machines."""
     assert traces_at(Store.create(objects.new_url()).url) == []
     with pytest.raises(StoreFormatError, match="holds no store"):

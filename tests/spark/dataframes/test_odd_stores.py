@@ -24,7 +24,7 @@ from strobe.storage.content.blobs import blob_name
 from strobe.storage.entries.log_file import entry_name
 from strobe.storage.files.checksummed_json import UNSEALED, seal
 from strobe.storage.files.disk import Disk
-from strobe.storage.log.follower import CommitReader
+from strobe.storage.log.commit_reader import CommitReader
 
 TABLES = [name for name in c.READABLE if name != "events"]
 ODD: list[Any] = [
@@ -165,11 +165,11 @@ class Unreadable:
 
 
 @pytest.mark.parametrize(("name", "positions"), [("read_blob", None), ("read_commit", {1})])
-def test_what_could_not_be_read_now_is_tried_again_and_is_no_damage(
+def test_a_file_that_cannot_be_read_now_is_retried_and_not_damage(
     store: Store, name: str, positions: set[int] | None
 ) -> None:
     """An entry that is needed for drift alone, too: drift is computed from the log, and comes out the same."""
-    found = examined(store, lambda examiner: Unreadable(examiner._stored._reader, name, positions) and None)
+    found = examined(store, lambda examiner: Unreadable(examiner._reader._reader, name, positions) and None)
     kinds = {row[ROW_KIND] for row in found}
     assert GONE in kinds
     assert QUARANTINE not in kinds
@@ -194,7 +194,7 @@ def test_the_log_is_read_once_however_many_snapshots_were_removed(
 
 
 @pytest.mark.parametrize("first", [1, 11])
-def test_another_store_in_its_place_is_not_judged_whatever_its_snapshots_are_called(store: Store, first: int) -> None:
+def test_another_store_at_the_same_path_is_not_judged(store: Store, first: int) -> None:
     """D2: neither under the ids that were asked for, nor as damage of them."""
     entries = entries_of(store)
     put_in_place(store, first, store_id=None)
@@ -222,16 +222,14 @@ def put_in_place(store: Store, first: int, store_id: str | None, entries_before:
         commit(other, sample(counter, balance=7))
 
 
-def test_an_entry_that_says_twice_whose_commit_it_is_fails_its_own_snapshot_alone(store: Store) -> None:
+def test_an_entry_with_a_repeated_field_fails_only_its_snapshot(store: Store) -> None:
     path = Path(store.url) / entry_name(3)
     raw = path.read_bytes().replace(b',"at_us":30}', b',"at_us":30,"snapshot":"000001-00000009-coordinator"}')
     path.write_bytes(seal(b'{"blake3":"' + UNSEALED.encode() + raw[len(b'{"blake3":"') + 64 :])[0])
     assert [proofs(examined(store)), len(rows_of(store, "snapshots"))] == [["holds", "error", "holds"], 2]
 
 
-def test_a_table_of_what_cannot_be_read_now_is_an_error_and_not_empty(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_that_cannot_be_read_now_is_an_error(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """D1: a stream would go on behind what it has not read."""
 
     def timed_out(reader: CommitReader, ref: object) -> memoryview:
@@ -242,8 +240,8 @@ def test_a_table_of_what_cannot_be_read_now_is_an_error_and_not_empty(
         rows_of(store, "process_states")
 
 
-def test_a_table_of_a_store_that_has_gone_is_an_error_and_not_empty(store: Store, tmp_path: Path) -> None:
+def test_a_table_of_a_missing_store_is_an_error(store: Store, tmp_path: Path) -> None:
     entries = entries_of(store)
     Path(store.url).rename(tmp_path / "hidden")
-    with pytest.raises(StoreError, match=r"does not exist|has gone"):
+    with pytest.raises(StoreError, match=r"does not exist|is missing; put it back"):
         list(read_table(Request(store.url, "process_states"), entries))

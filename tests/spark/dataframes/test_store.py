@@ -23,7 +23,7 @@ from strobe.protocol.values.log_entries import Abort, Remove
 from strobe.protocol.values.view import ChannelSpec, View
 from strobe.spark import Tables, tables_from_snapshots, verdicts, verify_proofs
 from strobe.spark import tables as read_tables
-from strobe.spark.checks import report
+from strobe.spark.checks import dataframe_proof
 from strobe.spark.schema import arrow
 from strobe.spark.schema import columns as c
 from strobe.storage import Store
@@ -116,7 +116,7 @@ def test_times_are_those_that_were_recorded(spark: SparkSession) -> None:
     assert datetime.fromisoformat(f"{started}+00:00") == datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
 
 
-def test_what_a_variant_can_say_is_one_and_the_rest_is_bytes(spark: SparkSession) -> None:
+def test_values_are_variants_if_possible_and_bytes_otherwise(spark: SparkSession) -> None:
     """S3: opaque bytes are marked as such, and what looks readable but is not is never dropped."""
     states: list[tuple[object, str, str | None]] = [
         ({"balance": 12, "names": ["x", None, True]}, MSGPACK, '{"balance":12,"names":["x",null,true]}'),
@@ -274,9 +274,7 @@ def test_a_damaged_blob_is_an_error_of_its_snapshot_alone(spark: SparkSession, t
     assert seen == {str(snapshot.id) for snapshot in snapshots} - {name}
 
 
-def test_a_snapshot_that_is_removed_while_it_is_read_is_gone_and_not_damaged(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_snapshot_removed_while_it_is_read_is_not_damaged(spark: SparkSession, tmp_path: Path) -> None:
     kept, removed = good_snapshots(51, 2)
     store = store_with(tmp_path / "store", [kept, removed])
     tables = read_tables(spark, store.url)
@@ -293,7 +291,7 @@ def test_verdicts_are_found_on_the_session_that_is_given(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D6: one behind a Connect server is not the one in use, and another would be started beside it."""
-    monkeypatch.setattr(report, "local_session", lambda: pytest.fail("another session is asked for"))
+    monkeypatch.setattr(dataframe_proof, "local_session", lambda: pytest.fail("another session is asked for"))
     store = store_with(tmp_path / "store", good_snapshots(43, 2))
     assert [row.verdict for row in verdicts(store.url, spark)] == ["holds"] * 2
 
@@ -305,7 +303,7 @@ def test_an_empty_store_has_empty_tables_and_no_verdicts(spark: SparkSession, tm
     assert spark.table("channel_messages").isEmpty()
 
 
-def test_a_damaged_log_entry_is_an_error_and_the_other_snapshots_are_there(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_damaged_log_entry_is_an_error_of_its_own(spark: SparkSession, tmp_path: Path) -> None:
     snapshots = list(good_snapshots(71, 3))
     store = store_with(tmp_path / "store", snapshots)
     damage(tmp_path / "store" / entry_name(3))
@@ -319,7 +317,7 @@ def test_a_damaged_log_entry_is_an_error_and_the_other_snapshots_are_there(spark
     assert found == dict.fromkeys(kept, "holds") | {f"{store.url}/{entry_name(3)}": "error"}
 
 
-def test_what_is_no_store_is_refused_before_spark_does_anything(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_path_without_a_store_is_refused_before_spark_starts(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(StoreFormatError, match="does not exist"):
         verdicts(tmp_path / "nowhere")
 

@@ -25,11 +25,11 @@ def test_every_core_gets_as_much() -> None:
     assert sizes(9, 20, 4) == [3, 3, 3]
 
 
-def test_what_is_not_worth_a_task_stays_with_others() -> None:
+def test_little_data_shares_a_task() -> None:
     assert sizes(8, 1, 4) == [8]
     assert sizes(0, 1, 4) == []
 
 
-def test_where_there_is_much_every_core_gets_several_and_as_many_as_the_others() -> None:
+def test_much_data_gives_every_core_the_same_number_of_groups() -> None:
     """With five tasks for two cores, one of them would work alone in the end."""
     assert sizes(50, 10, 2) == [9, 9, 9, 9, 9, 5]

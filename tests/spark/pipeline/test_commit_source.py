@@ -32,7 +32,7 @@ def taken(reader: CommitsReader, start: Offset, rows_max: int = 2000) -> tuple[l
     return [row[1] for part in reader.partitions(start, end) for row in part.rows], end
 
 
-def test_a_reader_that_is_made_anew_waits_for_the_first_store_while_another_is_in_its_place(tmp_path: Path) -> None:
+def test_a_new_reader_waits_for_its_own_store(tmp_path: Path) -> None:
     first, second, *others = (str(snapshot.id) for snapshot in good_snapshots(1, 5))
     snapshots = list(good_snapshots(1, 5))
     store = store_with(tmp_path / "store", snapshots[:1])
@@ -109,7 +109,7 @@ def test_an_offset_of_an_earlier_strobe_is_gone_on_from(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("position", [3, 4])
-def test_a_stream_goes_on_after_an_entry_that_is_damaged_by_now(tmp_path: Path, position: int) -> None:
+def test_a_stream_continues_after_an_entry_damaged_since(tmp_path: Path, position: int) -> None:
     """Whether it is the last one that was handed out, or the first that was not."""
     first, second, third = good_snapshots(5, 3)
     store = store_with(tmp_path / "store", [first, second])
@@ -122,7 +122,7 @@ def test_a_stream_goes_on_after_an_entry_that_is_damaged_by_now(tmp_path: Path, 
 
 def test_a_log_is_not_looked_at_as_often_as_spark_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An object store would be asked hundreds of times a second; so in the streams of tables, too."""
-    monkeypatch.setattr(offsets, "LOOK_EVERY_S", 3600.0)
+    monkeypatch.setattr(offsets, "POLL_S", 3600.0)
     store = store_with(tmp_path / "store", good_snapshots(6, 1))
     tables = StrobeStreamReader(SourceOptions.parse({"path": store.url, "table": "snapshots"}))
     for reader in (reader_of(store), tables):
@@ -134,7 +134,7 @@ def test_a_log_is_not_looked_at_as_often_as_spark_asks(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize("error", [StoreError("s3://b", "timed out"), Unavailable("store s3://b: timed out")])
-def test_what_cannot_be_had_now_is_found_in_the_text_of_an_error_by_its_marker_alone(error: Exception) -> None:
+def test_an_unavailable_store_is_recognized_by_its_marker_only(error: Exception) -> None:
     marker = new_marker()
     with pytest.raises(Unavailable) as raised, marked(marker):
         raise error
@@ -149,6 +149,6 @@ def test_what_cannot_be_had_now_is_found_in_the_text_of_an_error_by_its_marker_a
         assert unavailable_reason(Exception(quoted), marker) is None
 
 
-def test_damage_is_not_marked_where_it_is_about_a_snapshot() -> None:
+def test_damage_of_a_snapshot_is_not_marked_as_unavailable() -> None:
     with pytest.raises(StoreCorrupt), marked(MARKER, damage_too=False):
         raise StoreCorrupt("s3://b", "blobs/0/1", "is missing")

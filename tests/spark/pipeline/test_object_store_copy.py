@@ -51,7 +51,7 @@ def test_a_batch_is_copied_when_its_verdicts_are_written_and_not_before(to: str)
         assert pq.read_table(io.BytesIO(raw)).to_pylist()[0]["verdict"] == "holds"
 
 
-def test_what_could_not_be_copied_is_made_up_for(to: str, objects: ObjectServer) -> None:
+def test_batches_that_could_not_be_copied_are_copied_later(to: str, objects: ObjectServer) -> None:
     with Outputs(to) as outputs:
         outputs.identify("one", "/stores/one")
         outputs.publish()
@@ -63,7 +63,7 @@ def test_what_could_not_be_copied_is_made_up_for(to: str, objects: ObjectServer)
     with Outputs(to) as outputs:
         assert there(to, VERDICTS) == [name_of(0), COLUMNS]
         outputs.write(VERDICTS, 1, [VERDICT])
-        outputs.forget_from(1)
+        outputs.remove_from(1)
         assert there(to, VERDICTS) == [name_of(0), COLUMNS]
 
 
@@ -73,7 +73,7 @@ def test_an_object_store_that_refuses_is_named_before_anything_runs(to: str, obj
         Outputs(to).claim()
 
 
-def test_another_machine_does_not_go_on_without_the_checkpoint(
+def test_another_machine_does_not_continue_without_the_checkpoint(
     to: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Outputs(to) as outputs:

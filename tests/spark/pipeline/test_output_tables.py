@@ -33,7 +33,7 @@ def test_another_store_is_refused(tmp_path: Path) -> None:
 
 def test_a_directory_with_other_things_in_it_is_refused_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(UsageError, match=r"holds other things \(thesis.txt\)"):
+    with pytest.raises(UsageError, match=r"holds other files \(thesis.txt\)"):
         Outputs(tmp_path).claim()
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
     with pytest.raises(UsageError, match="is not a directory"):
@@ -64,7 +64,7 @@ def _full(descriptor: int) -> None:
     raise OSError(28, "No space left on device")
 
 
-def test_what_a_killed_pipeline_left_unfinished_is_removed(tmp_path: Path) -> None:
+def test_unfinished_files_of_a_killed_pipeline_are_removed(tmp_path: Path) -> None:
     Outputs(tmp_path).claim().release()
     (tmp_path / "tmp" / "1-verdicts-batch-0.parquet").write_bytes(b"half")
     Outputs(tmp_path).claim().release()
@@ -81,7 +81,7 @@ def test_the_second_try_of_a_batch_replaces_what_the_first_has_written(tmp_path:
     assert all((tmp_path / table / "columns.parquet").exists() for table in TABLES)
 
 
-def test_what_was_judged_before_is_not_read_again_to_say_what_is_new(tmp_path: Path) -> None:
+def test_judged_commits_are_not_read_again_to_find_new_ones(tmp_path: Path) -> None:
     """A pipeline that has run for months has a million batches behind it."""
     with Outputs(tmp_path) as outputs:
         outputs.write(VERDICTS, 0, [VERDICT])
@@ -92,7 +92,7 @@ def test_what_was_judged_before_is_not_read_again_to_say_what_is_new(tmp_path: P
         outputs.path(VERDICTS, 0).write_bytes(b"it is not looked at")
         results = Results(outputs)
         results.refresh()
-        assert (results.snapshots, results.rows, outputs.noted_position()) == (3, 3, 2)
+        assert (results.snapshots, results.rows, outputs.recorded_position()) == (3, 3, 2)
 
 
 def test_a_detail_that_no_variant_can_hold_is_known_by_its_size() -> None:
@@ -109,7 +109,7 @@ def written_batches(outputs: Outputs, count: int) -> None:
 
 
 @pytest.mark.parametrize("removals", range(6))
-def test_a_crash_while_batches_are_forgotten_leaves_no_batch_behind_a_missing_one(
+def test_a_crash_while_batches_are_removed_leaves_no_gap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removals: int
 ) -> None:
     """D2: else that one stays beside the verdicts which are written anew."""
@@ -127,11 +127,11 @@ def test_a_crash_while_batches_are_forgotten_leaves_no_batch_behind_a_missing_on
         with monkeypatch.context() as patch:
             patch.setattr(Path, "unlink", crash_in_time)
             with pytest.raises(KeyboardInterrupt):
-                outputs.forget_from(1)
+                outputs.remove_from(1)
         done = outputs.batches()
         assert done == list(range(len(done)))
         assert all(outputs.path(VIOLATIONS, batch_id).exists() for batch_id in done)
-        outputs.forget_from(1)
+        outputs.remove_from(1)
         assert outputs.batches() == [0]
         assert not outputs.path(VIOLATIONS, 1).exists()
 
@@ -143,7 +143,7 @@ def checkpointed(outputs: Outputs, count: int) -> None:
             (outputs.checkpoint / directory / str(batch_id)).write_text(f'v1\n{{}}\n{{"position": {batch_id}}}')
 
 
-def test_batches_that_spark_does_not_know_any_more_are_removed_at_the_start(tmp_path: Path) -> None:
+def test_batches_unknown_to_spark_are_removed_at_the_start(tmp_path: Path) -> None:
     """D2: also those with a gap before them, which an earlier crash has left."""
     with Outputs(tmp_path) as outputs:
         outputs.identify("one", "/stores/one")
@@ -157,7 +157,7 @@ def test_batches_that_spark_does_not_know_any_more_are_removed_at_the_start(tmp_
 
 @pytest.mark.parametrize("content", [b"", bytes(40)])
 @pytest.mark.parametrize(("torn", "given", "noted"), [("offsets", 1, 1), ("commits", 2, 1)])
-def test_what_a_power_cut_left_of_the_checkpoint_without_content_is_removed(
+def test_empty_checkpoint_files_after_a_power_cut_are_removed(
     tmp_path: Path, content: bytes, torn: str, given: int, noted: int
 ) -> None:
     """D2: Spark would fail over it each time."""
@@ -167,11 +167,11 @@ def test_what_a_power_cut_left_of_the_checkpoint_without_content_is_removed(
     (outputs.checkpoint / torn / ".2.crc").write_bytes(b"crc")
     with outputs:
         assert last_batch(outputs.checkpoint / "offsets") == given
-        assert outputs.last_noted() == noted
+        assert outputs.last_recorded() == noted
         assert not (outputs.checkpoint / torn / ".2.crc").exists()
 
 
-def test_each_batch_knows_the_totals_up_to_it_also_when_it_is_judged_anew(tmp_path: Path) -> None:
+def test_each_batch_has_the_totals_up_to_it_also_when_repeated(tmp_path: Path) -> None:
     with Outputs(tmp_path) as outputs:
         outputs.write(VERDICTS, 0, [VERDICT, VERDICT | {"check": "x", "verdict": "violated"}])
         outputs.write(VERDICTS, 1, [VERDICT, VERDICT])

@@ -27,12 +27,12 @@ def samples(root: Path, *counters: int, balance: int = 100) -> Store:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Try again at once, and often."""
-    monkeypatch.setattr(pipeline_module, "PAUSES_S", (0.0,) * 20)
-    monkeypatch.setattr(pipeline_module, "TRIES_ONCE", 20)
+    monkeypatch.setattr(pipeline_module, "PAUSE_S_MAX", 0.0)
+    monkeypatch.setattr(pipeline_module, "TRIES_MAX", 20)
 
 
 @pytest.mark.parametrize("moment", [BatchStep.BEGUN, BatchStep.EXAMINED])
-def test_another_store_in_its_place_is_neither_examined_nor_asked_and_the_first_one_is_waited_for(
+def test_another_store_is_not_examined_and_the_first_is_waited_for(
     spark: SparkSession, tmp_path: Path, moment: BatchStep
 ) -> None:
     """Though it has snapshots of the same ids, and is still there when the batch is tried again."""
@@ -41,7 +41,7 @@ def test_another_store_in_its_place_is_neither_examined_nor_asked_and_the_first_
     told: list[str] = []
 
     class BringItBack(PipelineObserver):
-        def trouble(self, reason: str) -> None:
+        def report(self, reason: str) -> None:
             told.append(reason)
             if len(told) == 2:
                 Path(store.url).rename(other)
@@ -56,16 +56,14 @@ def test_another_store_in_its_place_is_neither_examined_nor_asked_and_the_first_
     assert ["is another store" in reason for reason in told] == [True, True], told
 
 
-def test_a_state_that_cannot_be_read_while_an_invariant_is_asked_is_tried_again(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_state_that_an_invariant_cannot_read_now_is_retried(spark: SparkSession, tmp_path: Path) -> None:
     """The workers cannot read it, though the store is there: what they raise is known for that."""
     store, aside = samples(tmp_path / "store", 1, 2), tmp_path / "aside"
     blobs = (Path(store.url) / blob_name(store.list()[1][2].processes["a"].state)).parent
     told: list[str] = []
 
     class PutItBack(PipelineObserver):
-        def trouble(self, reason: str) -> None:
+        def report(self, reason: str) -> None:
             told.append(reason)
             blobs.unlink()
             aside.rename(blobs)
@@ -80,9 +78,7 @@ def test_a_state_that_cannot_be_read_while_an_invariant_is_asked_is_tried_again(
     assert told[0].startswith(f"store {store.url}: cannot read blobs/")
 
 
-def test_an_older_copy_of_the_store_that_has_grown_otherwise_is_refused_at_the_start(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_diverged_copy_of_the_store_is_refused_at_the_start(spark: SparkSession, tmp_path: Path) -> None:
     """Its new snapshots are at positions that were judged before, and would never be looked at."""
     store, to = samples(tmp_path / "store", 1), tmp_path / "to"
     shutil.copytree(store.url, tmp_path / "copy")

@@ -34,9 +34,7 @@ def decoded(raw: list[bytes]) -> list[tuple[int, str]]:
 
 
 @given(PARTS, st.data())
-def test_later_counts_and_hashes_of_the_same_names_are_read_as_a_decoder_reads_them(
-    parts: list[Part], data: st.DataObject
-) -> None:
+def test_later_frontiers_of_the_same_names_are_read_as_decoded(parts: list[Part], data: st.DataObject) -> None:
     later = [{name: FrontierRecord(data.draw(COUNTS), data.draw(HASHES)) for name in part} for part in parts]
     found = read(Layout(parts), encoded(later))
     braces = any("}" in name for part in parts for name in part)
@@ -47,9 +45,7 @@ def test_later_counts_and_hashes_of_the_same_names_are_read_as_a_decoder_reads_t
 
 
 @given(PARTS, st.data())
-def test_bytes_that_are_changed_anywhere_give_what_a_decoder_finds_or_nothing(
-    parts: list[Part], data: st.DataObject
-) -> None:
+def test_changed_bytes_give_what_a_decoder_finds_or_nothing(parts: list[Part], data: st.DataObject) -> None:
     raw = encoded(parts)
     place = data.draw(st.integers(0, len(raw) - 1))
     at = data.draw(st.integers(0, len(raw[place]) - 1))
@@ -82,7 +78,7 @@ WRITTEN = b'{"a":{"count":12,"hash":"00ff"},"b":{"count":3,"hash":"1234"}}'
         b"",
     ],
 )
-def test_what_is_written_otherwise_is_left_to_the_decoder(otherwise: bytes) -> None:
+def test_any_other_encoding_is_left_to_the_decoder(otherwise: bytes) -> None:
     layout = Layout([msgspec.json.decode(WRITTEN, type=Part)])
     assert read(layout, [WRITTEN]) == [(12, "00ff"), (3, "1234")]
     assert read(layout, [otherwise]) is None

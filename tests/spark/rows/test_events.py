@@ -86,7 +86,7 @@ def test_events_are_no_stream(spark: SparkSession, tmp_path: Path) -> None:
         stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination()
 
 
-def test_a_path_without_a_trace_is_told_and_a_store_without_one_has_no_events(tmp_path: Path) -> None:
+def test_a_path_without_a_trace_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no trace"):
         traces_at(tmp_path / "nowhere")
     Store.create(tmp_path / "store")

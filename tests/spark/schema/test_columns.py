@@ -56,7 +56,7 @@ def test_D1_the_tables_of_a_store_have_the_columns_that_were_agreed_on(spark: Sp
     assert {name: getattr(found, name).dtypes for name in TABLES} == {name: spark.table(name).dtypes for name in TABLES}
 
 
-def test_D2_what_the_pipeline_writes_has_them_as_spark_reads_it(
+def test_D2_spark_reads_the_variants_that_the_pipeline_writes(
     spark: SparkSession, store: Store, tmp_path: Path
 ) -> None:
     judge_once(spark, store.url, tmp_path / "to")

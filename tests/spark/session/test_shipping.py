@@ -104,7 +104,7 @@ def test_a_token_in_the_address_of_a_server_is_in_no_message(url: str) -> None:
         ({"master": "local[1]"}, "on all cores: leave it out"),
     ],
 )
-def test_what_names_no_session_is_refused_with_the_way_out(options: dict[str, str], problem: str) -> None:
+def test_a_malformed_session_address_is_refused_with_the_way_out(options: dict[str, str], problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         session_for(**options)  # type: ignore[arg-type]
 

@@ -77,7 +77,7 @@ def test_a_blob_of_an_aborted_snapshot_is_never_taken_over(store: Store) -> None
     assert len(blob_files(store)) == 2
 
 
-def test_a_parents_blob_that_is_gone_or_cut_short_is_written_anew(store: Store) -> None:
+def test_a_parents_missing_or_short_blob_is_written_again(store: Store) -> None:
     first = commit(store, sample(1))
     manifest = store.state().committed[first].manifest
     gone, cut = manifest.processes["a"].state, manifest.processes["b"].state
@@ -112,7 +112,7 @@ def test_a_blob_written_piece_by_piece_is_the_one_written_at_once(
     assert list((Path(store.url) / "tmp").iterdir()) == []
 
 
-def test_pieces_may_be_hashed_ahead_of_those_that_are_appended_but_not_left_out(store: Store) -> None:
+def test_pieces_may_be_hashed_ahead_but_not_left_out(store: Store) -> None:
     begin(store, 1)
     pieces = [b"one", b"two", b"three"]
     writer, hasty = store.blobs.open(0), store.blobs.open(0)
@@ -128,7 +128,7 @@ def test_pieces_may_be_hashed_ahead_of_those_that_are_appended_but_not_left_out(
     hasty.abandon()
 
 
-def test_an_abandoned_blob_leaves_nothing_behind_and_one_under_way_is_not_collected(store: Store) -> None:
+def test_an_abandoned_blob_leaves_nothing_and_an_open_one_is_kept(store: Store) -> None:
     writer = store.blobs.open(0)
     writer.write(b"some of it")
     assert collect(store).names == ()

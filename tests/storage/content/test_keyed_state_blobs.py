@@ -84,7 +84,7 @@ def test_E5_chains_are_bounded_and_compacted_by_writing_everything(store: Store)
     assert all(entries_of(store, name) == entries for name, entries in expected.items())
 
 
-def test_E5_a_chain_also_ends_when_its_deltas_come_to_more_than_half_of_the_base() -> None:
+def test_E5_a_chain_ends_when_its_deltas_exceed_half_of_the_base() -> None:
     def record(base: int, *deltas: int, encoding: str = KEYED) -> ProcessRecord:
         refs = tuple(BlobRef("0" * 64, size, 0) for size in deltas)
         return ProcessRecord(0, encoding, BlobRef("0" * 64, base, 0), {}, {}, {}, deltas=refs)

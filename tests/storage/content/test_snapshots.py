@@ -169,7 +169,7 @@ def test_sections_that_do_not_fit_the_blob_are_refused(channel: str, changes: di
         unpack_frames(memoryview(blob), sections)
 
 
-def test_a_blob_that_goes_on_after_its_sections_and_a_frame_with_too_much_consumed_are_refused() -> None:
+def test_excess_bytes_and_excess_consumed_messages_are_refused() -> None:
     blob, sections = packed()
     with pytest.raises(ValueError, match="cover"):
         unpack_frames(memoryview(blob + b"\0"), sections)

@@ -10,7 +10,7 @@ IDS = st.builds(SnapshotId, st.integers(1, 2), st.integers(1, 12), st.sampled_fr
 
 
 @given(st.lists(st.tuples(IDS, st.sampled_from(["retention", "timed out"])), unique_by=lambda one: one[0]), IDS)
-def test_what_was_added_is_found_with_its_reason_and_nothing_else_is(added: list[tuple[str, str]], asked: str) -> None:
+def test_only_added_ids_are_found_each_with_its_reason(added: list[tuple[str, str]], asked: str) -> None:
     ended = EndedIds()
     for snapshot, reason in added:
         ended.add(snapshot, reason)
@@ -26,7 +26,7 @@ def test_ids_that_follow_each_other_are_one_run() -> None:
     assert [len(runs) for runs in ended._runs.values()] == [1]
 
 
-def test_a_copy_goes_its_own_way_and_what_is_no_id_is_not_in_it() -> None:
+def test_a_copy_is_independent_and_has_no_malformed_ids() -> None:
     ended = EndedIds()
     ended.add("000001-00000001-coordinator", "retention")
     later = ended.copy()

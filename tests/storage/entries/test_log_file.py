@@ -73,7 +73,7 @@ def test_members_that_a_later_strobe_adds_are_ignored() -> None:
         Begin(str(sample_id(1)), 1, "x", [1, 2], 0),  # type: ignore[arg-type]
     ],
 )
-def test_what_could_not_be_read_back_is_refused(entry: Abort) -> None:
+def test_an_entry_that_could_not_be_read_back_is_refused(entry: Abort) -> None:
     with pytest.raises(UsageError):
         encode_entry(entry, 0, PREVIOUS)
 

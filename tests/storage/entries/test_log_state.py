@@ -66,7 +66,7 @@ def test_a_second_begin_has_no_effect() -> None:
     assert fold(begin(A), commit(A), Remove(A, "old", 0), begin(A)).open == {}
 
 
-def test_a_new_epoch_aborts_what_is_open_and_a_stale_coordinator_cannot_commit() -> None:
+def test_a_new_epoch_aborts_open_and_late_snapshots() -> None:
     state = fold(begin(A), EpochStart(2, 0), commit(A), begin(B), commit(B))
     assert state.epoch == 2
     assert state.committed == {}
@@ -78,7 +78,7 @@ def test_a_commit_under_the_name_of_another_epoch_has_no_effect() -> None:
     assert list(fold(begin(A), commit(A, epoch=2)).open) == [A]
 
 
-def test_what_was_complete_stays_complete_in_a_new_epoch() -> None:
+def test_complete_snapshots_stay_complete_in_a_new_epoch() -> None:
     state = fold(begin(A), commit(A), EpochStart(2, 0, restored=A))
     assert list(state.committed) == [A]
 
@@ -97,7 +97,7 @@ def test_the_newest_complete_is_the_last_to_commit_and_not_removed() -> None:
     assert fold(*entries, Remove(A, "wrong one", 0)).newest_complete == B
 
 
-def test_only_what_is_complete_and_not_pinned_is_removed() -> None:
+def test_only_complete_unpinned_snapshots_are_removed() -> None:
     assert fold(begin(A), Remove(A, "too early", 0)).removed == {}
     pinned = [begin(A), commit(A), Pin(A, True, 0), Remove(A, "retention", 0)]
     assert list(fold(*pinned).committed) == [A]
@@ -116,7 +116,7 @@ def test_a_parent_counts_only_if_it_is_complete_when_the_child_begins() -> None:
     assert fold(begin(A), commit(A), Remove(A, "old", 0), begin(B, A)).open[B].parent is None
 
 
-def test_a_removed_parent_stays_a_root_until_its_last_child_has_an_outcome() -> None:
+def test_a_removed_parent_is_kept_until_its_last_child_has_an_outcome() -> None:
     entries = [begin(A), commit(A), begin(B, A), begin(C, A), Remove(A, "old", 0)]
     state = fold(*entries)
     assert len(list(state.roots())) == 1
@@ -131,7 +131,7 @@ def test_entries_are_applied_in_order_without_a_gap() -> None:
         state.apply(2, commit(A))
 
 
-def test_what_is_not_open_is_refused_with_the_reason() -> None:
+def test_an_outcome_without_an_open_snapshot_is_refused() -> None:
     with pytest.raises(SnapshotNotFound, match="has not begun"):
         fold().opened(A)
     with pytest.raises(SnapshotIncomplete, match="aborted: timed out"):

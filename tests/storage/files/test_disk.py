@@ -9,7 +9,6 @@ from tests.storage.samples import begin, commit, files_of, sample
 
 from strobe.errors import StoreError
 from strobe.storage import CommitStep, Store, collect
-from strobe.storage.files.disk import Disk
 
 
 @pytest.fixture
@@ -32,7 +31,7 @@ def unfinished(store: Store) -> list[Path]:
         ("open", errno.EROFS, "may write"),
     ],
 )
-def test_what_the_system_refuses_is_named_and_leaves_nothing(
+def test_errors_of_the_system_are_named_and_leave_nothing(
     store: Store, monkeypatch: pytest.MonkeyPatch, call: str, number: int, advice: str
 ) -> None:
     begin(store, 1)
@@ -98,9 +97,10 @@ def test_every_file_and_directory_is_synced_before_what_depends_on_it(
         events.append(f"sync {path.name if path.is_dir() else 'file'}")
         fsync(descriptor)
 
-    def noted_link(source: str, target: str) -> None:
-        events.append(f"link {Path(target).parent.name}")
-        link(source, target)
+    def noted_link(source: str, target: str, *, dst_dir_fd: int | None = None) -> None:
+        directory = Path(target).parent if dst_dir_fd is None else Path(f"/proc/self/fd/{dst_dir_fd}").readlink()
+        events.append(f"link {directory.name}")
+        link(source, target, dst_dir_fd=dst_dir_fd)
 
     store = Store.create(tmp_path / "store")
     begin(store, 1)
@@ -117,11 +117,11 @@ def test_an_entry_that_another_wrote_is_synced_before_one_follows_it(
 ) -> None:
     begin(store, 1)
     follower = Store.open(store.url)
-    synced: list[str] = []
-    monkeypatch.setattr(Disk, "sync_directory", lambda disk, name: synced.append(name))
+    synced: list[Path] = []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(Path(f"/proc/self/fd/{file}").readlink()))
     begin(follower, 2)
     begin(follower, 3)
-    assert synced == ["log", "log", "log"]
+    assert [path.name for path in synced].count("log") == 3
 
 
 def test_the_steps_of_a_commit_come_in_their_order(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_the_steps_of_a_commit_come_in_their_order(tmp_path: Path) -> None:
     assert seen[5:-6] == [step for step in CommitStep if step <= CommitStep.BLOB_LINKED] * 5
 
 
-def test_the_hook_can_be_set_on_an_open_store_and_ends_the_operation_by_raising(store: Store) -> None:
+def test_a_step_hook_that_raises_ends_the_operation(store: Store) -> None:
     class Crashed(Exception):
         pass
 
@@ -151,7 +151,7 @@ def test_the_hook_can_be_set_on_an_open_store_and_ends_the_operation_by_raising(
     assert Store.open(store.url).load("latest") == sample(1)
 
 
-def test_a_file_being_written_is_left_to_its_writer_and_an_abandoned_one_is_swept(tmp_path: Path) -> None:
+def test_a_file_being_written_is_kept_and_an_abandoned_one_removed(tmp_path: Path) -> None:
     collected: list[tuple[str, ...]] = []
 
     def collect_now(step: CommitStep, name: str) -> None:
@@ -166,7 +166,7 @@ def test_a_file_being_written_is_left_to_its_writer_and_an_abandoned_one_is_swep
     assert collected == [("tmp/999-abandoned",), ()]
 
 
-def test_a_writer_whose_file_a_collector_took_before_it_was_locked_makes_another(
+def test_a_writer_whose_file_was_collected_before_its_lock_retries(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import fcntl
@@ -194,7 +194,7 @@ def copy_without_empty_directories(store: Store, target: Path) -> Store:
     return Store.open(target)
 
 
-def test_S1_a_copy_that_has_lost_its_empty_directories_is_written_to_as_before(store: Store, tmp_path: Path) -> None:
+def test_S1_a_copy_without_its_empty_directories_can_be_written(store: Store, tmp_path: Path) -> None:
     fresh = copy_without_empty_directories(store, tmp_path / "fresh")
     first = commit(fresh, sample(1))
     copy = copy_without_empty_directories(fresh, tmp_path / "copy")

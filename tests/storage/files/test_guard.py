@@ -95,13 +95,13 @@ def test_nothing_is_written_while_the_store_is_not_in_its_place(store: Store, ho
 
 @pytest.mark.parametrize("how", [how for how in AWAY if how not in ("another", "file")])
 @pytest.mark.parametrize("work", READS)
-def test_what_cannot_be_found_while_the_store_is_away_is_not_taken_for_lost(store: Store, how: str, work: str) -> None:
+def test_a_file_of_a_store_that_is_away_is_not_reported_as_lost(store: Store, how: str, work: str) -> None:
     take_away(store, how)
     with pytest.raises(StoreMissing, match=store.header.store):
         READS[work](store)
 
 
-def test_what_else_is_in_its_place_is_named(store: Store) -> None:
+def test_anything_else_at_the_path_of_the_store_is_named(store: Store) -> None:
     for how, said in (("absent", "does not exist"), ("empty", "is empty"), ("file", "is not a directory")):
         elsewhere = take_away(store, how)
         with pytest.raises(StoreMissing, match=f"{said}; the store with the identity {store.header.store} belongs"):
@@ -116,7 +116,7 @@ def test_what_else_is_in_its_place_is_named(store: Store) -> None:
 
 
 @pytest.mark.parametrize("how", AWAY)
-def test_when_the_store_is_back_or_a_copy_of_it_all_goes_on(store: Store, how: str) -> None:
+def test_work_continues_when_the_store_or_a_copy_is_back(store: Store, how: str) -> None:
     elsewhere = take_away(store, how)
     with pytest.raises(StoreMissing):
         begin(store, 4)
@@ -129,7 +129,7 @@ def test_when_the_store_is_back_or_a_copy_of_it_all_goes_on(store: Store, how: s
     assert store.verify_bytes() == []
 
 
-def test_what_comes_back_between_two_looks_was_never_gone(store: Store) -> None:
+def test_a_store_that_is_back_at_the_next_look_was_never_missing(store: Store) -> None:
     """It is away when a file is looked for, and back when the store is."""
     elsewhere = take_away(store, "absent")
     guard = store.backend.guard

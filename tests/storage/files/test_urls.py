@@ -63,9 +63,7 @@ def test_a_url_that_names_no_place_is_refused(url: str) -> None:
         backend_at(url)
 
 
-def test_what_runs_on_an_object_store_meets_in_a_directory_of_the_user(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_run_directory_of_an_object_store_is_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     here = run_directory("s3://bucket/prefix/")
     assert here == run_directory("S3://bucket//prefix")
@@ -87,7 +85,7 @@ def test_what_runs_on_an_object_store_meets_in_a_directory_of_the_user(
         ("Error at https://x/y?sig=secret of some kind\nsecret", "^Error at https://x/y of some kind$"),
     ],
 )
-def test_what_an_object_store_refuses_is_told_without_secrets(text: str, told: str) -> None:
+def test_a_refusal_of_an_object_store_is_reported_without_secrets(text: str, told: str) -> None:
     with pytest.raises(UsageError, match=told) as caught:
         raise UsageError(explain(Exception(text), "s3://bucket/store"))
     assert "secret" not in str(caught.value)

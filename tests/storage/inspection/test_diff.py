@@ -93,7 +93,7 @@ def grown(counter: int) -> Snapshot:
     return msgspec.structs.replace(whole, view=view, fragments=fragments)
 
 
-def test_who_joined_and_left_and_which_channels_are_new(store: Store) -> None:
+def test_joined_and_departed_processes_and_new_channels_are_listed(store: Store) -> None:
     first = commit(store, sample(1))
     snapshot = grown(2)
     name = begin(store, 2)

@@ -85,7 +85,7 @@ def is_common(snapshot: Snapshot) -> bool:
 
 @examples(0.5)
 @given(snapshots())
-def test_whatever_holds_is_proved_and_at_once_unless_it_is_unordered_or_consumed(snapshot: Snapshot) -> None:
+def test_the_fast_proof_accepts_exactly_the_common_snapshots(snapshot: Snapshot) -> None:
     stored = Stored(snapshot)
     assert fast_accepts(stored.manifest, stored.read) == is_common(snapshot)
     assert prove(NAME, stored.manifest, stored.read) == verify(snapshot)
@@ -100,7 +100,7 @@ def test_frames_of_every_size_are_proved_at_once(hashed_by: str, count: int) -> 
     assert fast_accepts(stored.manifest, stored.read)
 
 
-def test_a_blob_that_is_mapped_is_proved_at_once_and_a_wrong_byte_in_it_is_seen() -> None:
+def test_a_mapped_blob_is_proved_and_a_wrong_byte_is_detected() -> None:
     stored = Stored(ring(2, 30_000))
     ref = stored.manifest.processes["001"].frames
     assert ref is not None
@@ -117,7 +117,7 @@ def test_the_definition_decides_on_unordered_channels_and_consumed_frames(kind: 
     assert prove(NAME, stored.manifest, stored.read).holds
 
 
-def test_a_retry_is_left_to_the_definition_which_reads_what_it_retries() -> None:
+def test_a_retry_of_a_snapshot_is_left_to_the_definition() -> None:
     stored = Stored(replace(sample(), retries=snapshot_id(9)))
     assert not fast_accepts(stored.manifest, stored.read)
     assert prove(NAME, stored.manifest, stored.read).holds
@@ -176,7 +176,7 @@ IRRELEVANT = {
 
 
 @pytest.mark.parametrize("hashed_by", [XXH3, BLAKE3])
-def test_whatever_a_manifest_says_it_is_believed_only_where_the_definition_believes_it(hashed_by: str) -> None:
+def test_the_fast_proof_accepts_only_what_the_definition_accepts(hashed_by: str) -> None:
     """Any value replaced by an odd one or by another of the same manifest, left out, or said twice in other words."""
     draw = random.Random(f"manifests {hashed_by}")
     stored = Stored(sample(hashed_by=hashed_by))
@@ -260,7 +260,7 @@ def test_a_forger_who_makes_everything_right_is_believed(hidden: int) -> None:
         [Frame(1, 70_000, body(*range(69_999)))],
     ],
 )
-def test_frames_that_are_no_frames_or_not_the_next_cast_doubt_though_they_hash_right(frames: list[Frame]) -> None:
+def test_malformed_frames_are_not_accepted_despite_a_right_hash(frames: list[Frame]) -> None:
     stored = forged(*frames)
     assert not fast_accepts(stored.manifest, stored.read)
     assert not prove(NAME, stored.manifest, stored.read).holds
@@ -270,7 +270,7 @@ def test_frames_that_are_no_frames_or_not_the_next_cast_doubt_though_they_hash_r
     "frames",
     [[Frame(0x90, 1, b""), Frame(0x91, 1, body("x"))], [Frame(0xFF0, 16, b"\xdc"), Frame(0x1000, 1, body("x"))]],
 )
-def test_a_body_does_not_begin_with_what_is_after_its_end(frames: list[Frame]) -> None:
+def test_a_body_is_not_read_beyond_its_end(frames: list[Frame]) -> None:
     """The ordinals of the frames that follow look like the header of an array."""
     stored = forged(*frames, received=Frontier(frames[0].first_ordinal - 1, b"h" * 16))
     assert not fast_accepts(stored.manifest, stored.read)
@@ -294,7 +294,7 @@ def test_frames_that_reach_into_the_next_section_cast_doubt() -> None:
         assert not fast_accepts(replace(stored.manifest, processes=changed), stored.read)
 
 
-def test_two_channels_of_one_name_cast_doubt_for_only_one_of_them_would_be_looked_at() -> None:
+def test_two_channels_of_one_name_are_not_accepted() -> None:
     one, other = ChannelSpec("c", "p", "q"), ChannelSpec("c", "r", "q")
     whole = assemble(View(1, ("p", "q", "r"), (one, other)), {"c": Ends(one, [1], 0, [0], 0)})
     liar = replace(whole.fragments["p"], sent={"c": Frontier(9, b"h" * 16)})
@@ -343,7 +343,7 @@ def test_a_view_with_anything_odd_about_it_is_left_to_the_definition(view: View)
     assert not fast_accepts(replace(stored.manifest, view=view), stored.read)
 
 
-def test_what_is_remembered_of_a_view_is_of_that_very_view() -> None:
+def test_a_cached_view_is_not_used_for_another_one() -> None:
     stored = Stored(sample())
     assert fast_accepts(stored.manifest, stored.read)
     reborn = tuple(replace(channel, incarnation=2) for channel in stored.manifest.view.channels)

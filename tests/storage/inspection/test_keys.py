@@ -47,7 +47,7 @@ def test_the_name_of_a_process_never_leads_out_of_the_directory(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("content", [b"", b"no key", b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"])
-def test_what_is_no_key_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_no_key_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
     for path in (tmp_path / "a.key", tmp_path / "a.pub"):
         path.write_bytes(content)
         path.chmod(0o600)

@@ -122,7 +122,7 @@ def test_a_field_that_was_added_with_a_default_is_no_difference() -> None:
 def test_the_first_field_that_differs_is_named(spoil: Any, told: str) -> None:
     found = tried(Account(5.0, {"ada"}, {}, 1), Keeper(Account(), spoil))
     assert found is not None
-    assert found.startswith(f"capture() after restore() gives something else: {told}")
+    assert found.startswith(f"capture() after restore() gives another state: {told}")
 
 
 def test_a_value_of_a_keyed_state_that_differs_is_named_by_its_key() -> None:

@@ -43,7 +43,7 @@ def test_each_level_includes_those_before_it() -> None:
     assert Level.RESTORE.included == tuple(Level)
 
 
-def test_what_is_whole_holds_at_every_level_and_says_what_was_looked_at(store: Store) -> None:
+def test_a_sound_snapshot_holds_at_every_level_with_details(store: Store) -> None:
     verified = StoreLevels(store).verify(commit(store, sample(1)), Level.CAUSAL)
     assert verified.holds
     assert [(str(check.level), check.verdict) for check in verified.checks] == [
@@ -117,13 +117,13 @@ def test_states_are_not_read_again_for_the_proof(store: Store, monkeypatch: pyte
     assert [read.count(state) for state in states] == [1, 1, 1]
 
 
-def test_what_is_not_complete_is_not_verified(store: Store) -> None:
+def test_an_incomplete_snapshot_is_not_verified(store: Store) -> None:
     with pytest.raises(SnapshotNotFound):
         StoreLevels(store).verify("000001-00000009-a", Level.EXISTS)
 
 
 @pytest.mark.parametrize("reading", ["check_size", "read"])
-def test_E8_one_that_is_removed_while_it_is_verified_is_not_corrupt_but_removed(
+def test_E8_a_snapshot_removed_during_verification_is_not_corrupt(
     store: Store, monkeypatch: pytest.MonkeyPatch, reading: str
 ) -> None:
     name = commit(store, sample(1))
@@ -152,7 +152,7 @@ def test_P1_with_keys_the_verdict_says_who_signed(store: Store, keys: Path) -> N
     assert [str(finding) for finding in findings] == [f"{p}: has not signed its part [signature]" for p in "abc"]
 
 
-def test_P1_a_forger_who_rewrites_the_whole_store_is_found_out_by_the_signature_alone(store: Store, keys: Path) -> None:
+def test_P1_only_signatures_detect_a_store_rewritten_as_a_whole(store: Store, keys: Path) -> None:
     """New bytes under a new checksum, in a log sealed anew: everything but the signature is right."""
     whole = sample(1)
     name = commit_signed(store, whole, keys)

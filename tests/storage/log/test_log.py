@@ -31,14 +31,14 @@ def path_of(store: Store, position: int) -> Path:
     return Path(store.url) / entry_name(position)
 
 
-def test_what_was_appended_is_read_from_any_start(filled: Store) -> None:
+def test_appended_entries_are_read_from_any_start(filled: Store) -> None:
     everything = [(position, entry(position)) for position in range(5)]
     for reader in (filled, Store.open(filled.url)):
         for start in (3, 0, 5, 9):
             assert list(reader.read_log(start)) == everything[start:]
 
 
-def test_a_taken_place_is_a_conflict_for_who_has_read_it_and_for_who_has_not(filled: Store) -> None:
+def test_a_taken_position_is_a_conflict_for_every_writer(filled: Store) -> None:
     behind = Store.open(filled.url)
     assert len(list(behind.read_log())) == 5
     filled.append(entry(5), 5)
@@ -56,7 +56,7 @@ def test_a_place_beyond_the_end_is_refused(filled: Store) -> None:
     assert not path_of(filled, 6).exists()
 
 
-def test_reading_on_sees_what_others_appended(filled: Store) -> None:
+def test_reading_further_finds_entries_of_other_writers(filled: Store) -> None:
     other = Store.open(filled.url)
     other.append(EpochStart(2, 0), 5)
     assert filled.state().epoch == 2
@@ -80,7 +80,7 @@ def test_a_hole_is_named_and_not_taken_for_the_end(filled: Store, missing: int) 
             list(reader.read_log())
 
 
-def test_a_wide_hole_is_found_by_who_reads_the_log_for_the_first_time(filled: Store) -> None:
+def test_a_first_reader_finds_a_wide_gap(filled: Store) -> None:
     for missing in (2, 3):
         path_of(filled, missing).unlink()
     with pytest.raises(StoreCorrupt, match=entry_name(2)):

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 from tests.storage.samples import begin, commit, sample
 
-from strobe.errors import LogReplaced, StoreAway, StoreCorrupt
+from strobe.errors import LogReplaced, StoreAway, StoreCorrupt, StoreError
 from strobe.protocol.values.log_entries import Abort, Pin, Remove
 from strobe.storage import CommitStep, Store, collect
 from strobe.storage.checkpoints.checkpoint_files import newest_first
 from strobe.storage.entries.log_file import entry_name
+from strobe.storage.files.commit_steps import ENTRY_STEPS
 from strobe.storage.log.log_end import leftovers, require_entry
 from strobe.storage.store.optimistic_append import begin_term
 from strobe.storage.store.repair import examine
@@ -62,6 +63,44 @@ def test_S1_a_store_whose_log_is_gone_does_not_begin_from_nothing(store: Store, 
     assert not list(log.glob("*"))
 
 
+@pytest.mark.parametrize("step", [CommitStep.ENTRY_OPENED, CommitStep.ENTRY_SYNCED])
+def test_S1_a_log_replaced_during_an_append_gets_no_entry(store: Store, tmp_path: Path, step: CommitStep) -> None:
+    """S1: an entry alone in a new directory would be continued there, and be lost when the real one is back."""
+    log, away = Path(store.url) / "log", tmp_path / "away"
+
+    def replace(taken: CommitStep, name: str) -> None:
+        if taken is step:
+            log.rename(away)
+            log.mkdir()
+
+    list(store.read_log())
+    store.on_step = replace
+    with pytest.raises(StoreCorrupt, match="is missing after it had been read"):
+        pin(store)
+    assert not list(log.iterdir())
+    store.on_step = None
+    log.rmdir()
+    away.rename(log)
+    pin(store)
+    assert len(list(log.iterdir())) == 2 * SNAPSHOTS + 1
+
+
+def test_S1_a_log_replaced_after_the_look_at_its_end_gets_no_entry(store: Store, tmp_path: Path) -> None:
+    """S1: the entry is created in the directory whose end was looked at, or not at all."""
+    log, away = Path(store.url) / "log", tmp_path / "away"
+    disk = store.backend
+
+    def check() -> None:
+        assert disk.size(entry_name(2 * SNAPSHOTS - 1))
+        log.rename(away)
+        log.mkdir()
+
+    with pytest.raises(StoreError, match="the directory log was replaced just now"):
+        disk.create(entry_name(2 * SNAPSHOTS), [b"x"], ENTRY_STEPS, check)
+    assert not list(log.iterdir())
+    assert len(list(away.iterdir())) == 2 * SNAPSHOTS
+
+
 def test_a_checkpoint_gives_away_that_newest_entries_are_missing(tmp_path: Path) -> None:
     store = Store(Store.create(tmp_path / "store").backend, checkpoint_every=4)
     for term in range(8):
@@ -75,7 +114,7 @@ def test_a_checkpoint_gives_away_that_newest_entries_are_missing(tmp_path: Path)
     assert begin_term(Store.open(store.url), "here", 0) == 7
 
 
-def test_a_copy_goes_on_once_what_the_error_names_is_removed(store: Store) -> None:
+def test_a_copy_works_once_the_files_named_by_the_error_are_removed(store: Store) -> None:
     cut(store, 4)
     with pytest.raises(StoreCorrupt) as refused:
         begin_term(Store.open(store.url), "here", 0)
@@ -87,7 +126,7 @@ def test_a_copy_goes_on_once_what_the_error_names_is_removed(store: Store) -> No
     assert again.verify_bytes() == []
 
 
-def test_what_another_writer_has_appended_since_is_no_loss(store: Store) -> None:
+def test_entries_of_another_writer_are_no_loss(store: Store) -> None:
     follower = Store.open(store.url)
     end = follower.state().next_position
     commit(Store.open(store.url), sample(7))
@@ -109,7 +148,7 @@ def test_no_step_of_a_writer_looks_like_a_loss(store: Store) -> None:
     assert CommitStep.CHECKPOINT_DURABLE in steps
 
 
-def test_what_was_collected_is_no_loss(store: Store) -> None:
+def test_collected_files_are_no_loss(store: Store) -> None:
     for complete in list(store.state().committed):
         store.append(Remove(complete, "retention", 0), store.state().next_position)
     collect(store)
@@ -147,7 +186,7 @@ def test_S1_a_coordinator_that_finds_another_longer_log_ends(store: Store) -> No
     assert begin_term(Store.open(root), "again", 0) == 2
 
 
-def test_S1_a_coordinator_waits_where_the_other_log_is_not_longer(store: Store) -> None:
+def test_S1_a_coordinator_waits_if_the_other_log_is_not_longer(store: Store) -> None:
     led, root = diverged(store, 0)
     assert list(led.read_log(led.known.next_position)) == []
     with pytest.raises(StoreCorrupt, match="as in an older copy of the store"):

@@ -88,7 +88,7 @@ def test_one_that_was_taken_over_can_neither_read_nor_append(store: Store) -> No
     assert [type(entry) for _, entry in Store.open(store.url).read_log()] == [Term, Term]
 
 
-def test_a_leader_goes_on_beside_people_who_pin(store: Store) -> None:
+def test_a_leader_keeps_its_term_while_others_pin(store: Store) -> None:
     begin_term(store, "alpha", 1)
     begin(store, 1)
     append_when(Store.open(store.url), lambda _: Pin(A, True, 3))
@@ -139,7 +139,7 @@ def test_an_entry_of_an_old_term_is_void_also_when_it_is_read_again(store: Store
     assert [type(entry) for _, entry in reader.read_log(2)] == [Void, Pin]
 
 
-def test_a_lost_term_entry_does_not_void_what_was_written_in_its_term() -> None:
+def test_a_lost_term_entry_does_not_void_the_entries_of_its_term() -> None:
     terms = Terms()
     first, pin = Term(1, "alpha", 0), Pin(A, True, 1)
     assert terms.take(0, DecodedEntry(first, "", 0)) == first

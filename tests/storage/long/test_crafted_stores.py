@@ -190,7 +190,7 @@ def test_E14_a_fifo_in_the_place_of_a_blob_or_an_entry_is_refused(store, tmp_pat
 
 
 @pytest.mark.usefixtures("bounded_memory")
-def test_E14_the_pipeline_quarantines_crafted_snapshots_and_goes_on(store, keyed_store, tmp_path):
+def test_E14_the_pipeline_quarantines_crafted_snapshots_and_continues(store, keyed_store, tmp_path):
     """E14: whatever a commit or a blob says, what examines it returns a row for it."""
     for seed in range(PIPELINE):
         chance = random.Random(seed)

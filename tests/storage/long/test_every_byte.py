@@ -101,7 +101,7 @@ def test_entries_that_changed_places_are_named(store: Store) -> None:
     two.write_bytes(second)
 
 
-def test_damage_to_what_a_snapshot_needs_is_named_when_the_snapshot_is_loaded(store: Store) -> None:
+def test_loading_names_damage_to_the_files_of_a_snapshot(store: Store) -> None:
     root = Path(store.url)
     unneeded = ("blobs/00000000000000000002/", "checkpoints/")  # without a checkpoint, the entries are read
     needed = [name for name in files_of(root) if not name.startswith(unneeded)]
@@ -115,7 +115,7 @@ def test_damage_to_what_a_snapshot_needs_is_named_when_the_snapshot_is_loaded(st
     root.with_name("checkpoints").rename(root / "checkpoints")
 
 
-def test_what_is_no_file_of_the_store_is_named_and_what_lies_in_tmp_is_not(store: Store) -> None:
+def test_foreign_files_are_named_except_in_tmp(store: Store) -> None:
     root = Path(store.url)
     strangers = ["notes.txt", "log/notes.txt", "blobs/notes.txt", "blobs/00000000000000000000/notes.txt"]
     strangers.append("checkpoints/notes.txt")
@@ -148,9 +148,7 @@ def test_a_snapshot_taken_while_the_store_is_verified_is_no_problem(
         assert Store.open(store.url).verify_bytes() == []
 
 
-def test_E8_what_is_removed_while_the_store_is_verified_is_not_damaged_and_what_is_damaged_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_E8_files_removed_during_verification_are_not_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store.create(tmp_path / "store")
     removed, kept = commit(store, sample(1)), commit(store, sample(2, balance=5))
     lost = blob_name(store.state().committed[kept].manifest.processes["a"].state)
@@ -168,9 +166,7 @@ def test_E8_what_is_removed_while_the_store_is_verified_is_not_damaged_and_what_
     assert_named(Store.open(store.url), lost, "and nothing of what was removed")
 
 
-def test_E8_a_directory_that_retention_has_emptied_and_removes_meanwhile_is_no_stranger(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_E8_a_directory_emptied_by_retention_is_not_foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store.create(tmp_path / "store")
     commit(store, sample(1))
     emptied = tmp_path / "store" / blob_directory(1)

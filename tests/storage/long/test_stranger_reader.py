@@ -41,7 +41,7 @@ def test_the_reader_imports_nothing_of_strobe() -> None:
     assert imported == {"json", "struct", "sys", "pathlib", "msgspec", "xxhash", "blake3"}
 
 
-def test_alone_in_a_process_the_reader_finds_both_snapshots_and_their_proofs_hold(store: Store) -> None:
+def test_the_independent_reader_proves_both_snapshots(store: Store) -> None:
     command = [sys.executable, "-I", str(STRANGER), store.url]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [f"{sample_id(counter)}: the proof holds" for counter in (1, 2)]
@@ -198,7 +198,7 @@ def test_a_snapshot_with_one_frame_lost_is_stored_as_it_is_and_rejected(tmp_path
         stranger.main(store.url)
 
 
-def test_a_snapshot_with_two_frames_exchanged_is_rejected_on_a_fifo_channel_only(tmp_path: Path) -> None:
+def test_two_exchanged_frames_are_rejected_on_fifo_channels_only(tmp_path: Path) -> None:
     store = Store.create(tmp_path / "store")
     exchanged = sample(1)
     loose = exchanged.fragments["c"].in_flight
@@ -212,7 +212,7 @@ def test_a_snapshot_with_two_frames_exchanged_is_rejected_on_a_fifo_channel_only
         stranger.main(store.url)
 
 
-def test_what_processes_declare_is_read_without_their_classes_and_is_signed(tmp_path: Path) -> None:
+def test_declarations_are_read_without_classes_and_are_signed(tmp_path: Path) -> None:
     """G2, P1"""
     store = Store.create(tmp_path / "store")
     keys = tmp_path / "keys"

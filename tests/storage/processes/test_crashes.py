@@ -47,7 +47,7 @@ def test_every_kind_of_step_is_among_those_that_writers_are_killed_at() -> None:
 
 
 @pytest.mark.parametrize("fatal", range(len(STEPS)), ids=[f"{n}-{step.name}" for n, (step, _) in enumerate(STEPS)])
-def test_killed_at_any_step_a_writer_leaves_what_was_committed(template: Path, tmp_path: Path, fatal: int) -> None:
+def test_a_writer_killed_at_any_step_keeps_committed_snapshots(template: Path, tmp_path: Path, fatal: int) -> None:
     root = tmp_path / "store"
     shutil.copytree(template, root)
     child = start(crashing_writer.__name__, str(root), str(fatal))

@@ -53,7 +53,7 @@ def test_exactly_one_of_the_writers_gets_each_place(tmp_path: Path, count: int, 
     assert list((tmp_path / "store" / "tmp").iterdir()) == []
 
 
-def test_of_racing_commits_and_aborts_the_first_outcome_wins_and_all_see_the_same(tmp_path: Path) -> None:
+def test_of_racing_commits_and_aborts_the_first_wins_for_everyone(tmp_path: Path) -> None:
     store = Store.create(tmp_path / "store")
     base = commit(store, sample(1))
     with racers(store.url, 4) as children:
@@ -131,7 +131,7 @@ def test_collectors_at_work_never_take_anything_from_a_writer(tmp_path: Path) ->
     assert {path.relative_to(tmp_path / "store/blobs").as_posix() for path in tmp_path.rglob("blobs/*/*")} == needed
 
 
-def test_E8_retention_in_other_processes_never_removes_the_newest_nor_a_pinned_snapshot(tmp_path: Path) -> None:
+def test_E8_racing_retention_keeps_newest_and_pinned_snapshots(tmp_path: Path) -> None:
     """Two retentions that keep one snapshot run all the time, while this writer commits, and pins every fourth."""
     store = Store.create(tmp_path / "store")
     parent = commit(store, sample(1))
@@ -188,7 +188,7 @@ def test_E8_beside_retention_nothing_that_it_removes_is_called_damaged(tmp_path:
     assert removed_meanwhile > 0
 
 
-def test_of_racing_removals_and_pins_the_first_decides_and_nothing_is_removed_twice(tmp_path: Path) -> None:
+def test_of_racing_removals_and_pins_the_first_decides(tmp_path: Path) -> None:
     store = Store.create(tmp_path / "store")
     names = [commit(store, sample(counter)) for counter in range(1, 32)]
     with racers(store.url, 4) as children:

@@ -39,7 +39,7 @@ def test_nothing_that_is_complete_is_touched(store: Store) -> None:
     assert blob_files(store) == before
 
 
-def test_a_removed_snapshot_goes_but_for_what_its_children_share(store: Store) -> None:
+def test_blobs_that_children_share_outlive_a_removed_snapshot(store: Store) -> None:
     first = commit(store, sample(1))
     second = commit(store, sample(2, balance=7), parent=first)
     append(store, Remove(first, "retention", 0))
@@ -184,7 +184,7 @@ def test_a_snapshot_taken_between_the_decision_and_the_removal_is_safe(
     assert store.load(children[0]) == sample(9, balance=8)
 
 
-def test_a_directory_in_which_nothing_was_ever_written_goes_when_its_snapshot_is_over(store: Store) -> None:
+def test_an_empty_blob_directory_goes_when_its_snapshot_is_over(store: Store) -> None:
     """S2: a disk that is full lets a directory be made, and no blob."""
     name = begin(store, 1)
     directory = Path(store.url) / f"blobs/{0:020d}"
@@ -221,7 +221,7 @@ def test_a_stray_file_among_the_blobs_is_left_alone(store: Store) -> None:
 
 
 @pytest.mark.parametrize("stubborn", [f"blobs/{0:020d}/{0:064x}", f"blobs/{0:020d}/{'f' * 64}"])
-def test_what_cannot_be_removed_is_named_when_everything_else_is_gone(store: Store, stubborn: str) -> None:
+def test_a_file_that_cannot_be_removed_is_named_after_the_rest(store: Store, stubborn: str) -> None:
     append(store, Remove(commit(store, sample(1)), "retention", 0))
     (Path(store.url) / stubborn).mkdir()
     with pytest.raises(StoreError, match=f"cannot remove {stubborn}: Is a directory"):
@@ -229,9 +229,7 @@ def test_what_cannot_be_removed_is_named_when_everything_else_is_gone(store: Sto
     assert blob_files(store) == {stubborn}
 
 
-def test_an_unfinished_file_that_cannot_be_removed_is_named_when_everything_else_is_gone(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unfinished_file_that_cannot_be_removed_is_named_last(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     append(store, Remove(commit(store, sample(1)), "retention", 0))
     for name in ("left", "others"):
         (Path(store.url) / "tmp" / name).write_bytes(b"123")

@@ -27,7 +27,7 @@ def complete(counter: int, at_us: int, epoch: int = 1) -> list[Entry]:
 
 
 def fold(*entries: Entry) -> LogState:
-    return LogState().foresee(entries)
+    return LogState().preview(entries)
 
 
 def taken_at(*times_us: int) -> LogState:
@@ -130,7 +130,7 @@ numbers = st.integers(0, 4)
 
 
 @given(logs(), numbers, numbers, numbers)
-def test_E8_no_plan_touches_what_must_stay_and_each_says_what_becomes_of_every_complete_one(
+def test_E8_a_plan_covers_every_snapshot_and_keeps_the_required(
     entries: list[Entry], last: int, hourly: int, daily: int
 ) -> None:
     state = fold(*entries)
@@ -150,12 +150,12 @@ def test_E8_no_plan_touches_what_must_stay_and_each_says_what_becomes_of_every_c
 
 
 @given(logs(), numbers, numbers, numbers)
-def test_E8_what_a_plan_removes_stays_removed_and_a_second_plan_removes_nothing(
+def test_E8_applying_a_plan_again_removes_nothing_more(
     entries: list[Entry], last: int, hourly: int, daily: int
 ) -> None:
     state = fold(*entries)
     planned = plan(state, last, hourly, daily, 0)
-    after = state.foresee(Remove(one, "retention", 0) for one in planned.removed)
+    after = state.preview(Remove(one, "retention", 0) for one in planned.removed)
     assert {*after.committed} == {*planned.kept}
     assert after.newest_complete == state.newest_complete
     assert plan(after, last, hourly, daily, 0).removed == ()
@@ -203,7 +203,7 @@ def test_a_dry_run_says_exactly_what_would_go_and_touches_nothing(store: Store) 
     assert {file for file in before if file.startswith("blobs/")} - {*after} == {*done.collected.names}
 
 
-def test_what_was_pinned_since_the_plan_was_made_stays(store: Store) -> None:
+def test_a_snapshot_pinned_after_the_plan_stays(store: Store) -> None:
     names = [commit(store, sample(counter, balance=counter)) for counter in (1, 2, 3)]
     planned = plan(store.state(), 1, 0, 0, 0)
     append(Store.open(store.url), Pin(names[0], True, 0))
@@ -226,7 +226,7 @@ def test_an_open_snapshot_and_what_it_shares_with_its_removed_parent_stay(store:
     assert store.load(child) == sample(3)
 
 
-def test_an_entry_is_decided_anew_where_another_writer_was_first(store: Store) -> None:
+def test_an_entry_is_decided_again_after_a_conflict(store: Store) -> None:
     snapshot = commit(store, sample(1))
     other = Store.open(store.url)
     seen: list[int] = []
@@ -242,6 +242,6 @@ def test_an_entry_is_decided_anew_where_another_writer_was_first(store: Store) -
     assert [entry for _, entry in store.read_log(5)] == [Pin(snapshot, True, at_us=4)]
 
 
-def test_nothing_is_appended_where_there_is_nothing_to_do(store: Store) -> None:
+def test_nothing_is_appended_if_there_is_nothing_to_do(store: Store) -> None:
     assert append_when(store, lambda state: None) is None
     assert store.state().next_position == 0

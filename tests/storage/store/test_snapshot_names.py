@@ -31,7 +31,7 @@ def test_a_beginning_of_several_names_them(store: Store, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "000009", "last"])
-def test_what_does_not_exist_is_answered_with_what_does(store: Store, name: str) -> None:
+def test_an_unknown_name_is_answered_with_the_known_ones(store: Store, name: str) -> None:
     with pytest.raises(SnapshotNotFound, match=f"no such snapshot; complete ones are: {sample_id(1)}") as caught:
         store.resolve(name)
     assert caught.value.exit_code == 2
@@ -43,7 +43,7 @@ def test_in_an_empty_store_the_next_step_is_said(tmp_path: Path) -> None:
             Store.create(tmp_path / name).resolve(name)
 
 
-def test_what_is_open_aborted_or_removed_is_said_to_be(store: Store) -> None:
+def test_open_aborted_and_removed_snapshots_are_named_as_such(store: Store) -> None:
     aborted = begin(store, 20)
     store.append(Abort(aborted, "process b crashed", 0), store.state().next_position)
     opened = begin(store, 21)

@@ -30,7 +30,7 @@ def test_two_stores_differ_in_their_names(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("url", ["ftp://host/store", "http://host/store"])
 def test_other_schemes_are_refused(url: str) -> None:
-    with pytest.raises(UsageError, match="is no kind of store"):
+    with pytest.raises(UsageError, match="is not a kind of store"):
         Store.open(url)
 
 
@@ -39,7 +39,7 @@ def test_a_file_url_with_a_host_is_refused() -> None:
         Store.open("file://store")
 
 
-def test_what_is_no_store_is_refused_with_the_way_out(tmp_path: Path) -> None:
+def test_a_path_without_a_store_is_refused_with_the_way_out(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("?")
     (tmp_path / "empty").mkdir()
     for name, problem in (
@@ -71,7 +71,7 @@ def test_a_creation_that_was_interrupted_is_taken_up_again(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("looks", range(3))
-def test_who_finds_a_store_that_another_is_just_making_uses_it(
+def test_a_store_just_made_by_another_process_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks: int
 ) -> None:
     """The other has made it, and its first entry, after so many looks at what is there."""
@@ -208,7 +208,7 @@ def test_S2_a_parent_that_has_the_same_bytes_at_two_begins_shares_both(store: St
     store_one(3, second, a=shared, b=own)
 
 
-def test_a_manifest_with_a_blob_that_is_not_its_own_or_not_there_is_refused(store: Store) -> None:
+def test_a_manifest_with_a_foreign_or_missing_blob_is_refused(store: Store) -> None:
     commit(store, sample(1))
     other = store.list()[0][2]
     name = begin(store, 2)

@@ -135,7 +135,7 @@ class _Parser:
         while self._is_sign("."):
             self._next()
             if self._current.kind != NAME:
-                raise self._error("the name of a variable is missing behind the dot")
+                raise self._error("the name of a variable is missing after the dot")
             path.append(self._next().text)
         if not path:
             problem = f"{process.text} alone is no value; write PROCESS.VARIABLE, or a text in quotes"

@@ -46,7 +46,7 @@ class Token(NamedTuple):
 def tokenize(text: str) -> list[Token]:
     """Return the tokens of `text`, followed by END."""
     if len(text) > _LENGTH_MAX:
-        raise ExpressionError(text, _LENGTH_MAX, f"it goes on behind {_LENGTH_MAX:,} characters, the most there may be")
+        raise ExpressionError(text, _LENGTH_MAX, f"it is longer than {_LENGTH_MAX:,} characters, the maximum")
     return [*_tokens(text), Token(END, "", len(text) + 1)]
 
 

@@ -31,7 +31,7 @@ class TraceRun(Order):
     def __init__(self, trace: Trace) -> None:
         trace.check()
         if not trace.processes:
-            raise UsageError(f"{trace.name} has no processes: there are no cuts to speak of")
+            raise UsageError(f"{trace.name} has no processes: there are no cuts")
         self.trace = trace
         self.processes = trace.processes
         self.bases = [trace.first_count(process) for process in trace.processes]

@@ -38,7 +38,7 @@ class Variables:
         self._states = states
         self.values = lru_cache(maxsize=None)(self._values)
         self.share = lru_cache(maxsize=None)(self._share)
-        self._told = lru_cache(maxsize=None)(self._told_by)
+        self._states_of = lru_cache(maxsize=None)(self._recorded_states)
         self._fields = lru_cache(maxsize=None)(self._fields_of)
 
     def check(self, node: Node) -> None:
@@ -60,18 +60,18 @@ class Variables:
         fields = self._fields(process)
         if variable.path[0] not in fields:
             if not fields:
-                problem = f"the trace tells no variables of {process}; replay a full trace to have them (--system)"
+                problem = f"the trace has no variables of {process}; replay a full trace to have them (--system)"
                 if self._states is not None:
                     problem = f"the states of {process} have no fields; let capture() return something with fields"
                 raise ExpressionError(self._text, variable.column, problem)
-            problem = f"the trace tells no {variable.path[0]!r} of {process}"
+            problem = f"the trace has no {variable.path[0]!r} of {process}"
             if self._states is None:
                 problem += " (for the fields of its state, replay a full trace: --system)"
             raise self._unknown(variable, problem, variable.path[0], tuple(fields))
 
     def _fields_of(self, process: str) -> dict[str, None]:
         """Return the names of the variables of `process`, in the order of their first appearance."""
-        return dict.fromkeys(name for _, state in self._told(process) for name in state)
+        return dict.fromkeys(name for _, state in self._states_of(process) for name in state)
 
     def _unknown(self, leaf: Variable | Count, problem: str, name: str, known: Sequence[str]) -> ExpressionError:
         close = get_close_matches(name, known, 1)
@@ -104,16 +104,16 @@ class Variables:
         count = self._run.lengths[self._run.processes.index(process)] + 1
         values: list[Value] = []
         latest: Value = None
-        for state, told in self._told(process):
+        for state, recorded in self._states_of(process):
             values += [latest] * (state - len(values))
-            if path[0] in told:
-                latest = _follow(told, path)
+            if path[0] in recorded:
+                latest = _follow(recorded, path)
         return values + [latest] * (count - len(values))
 
-    def _told_by(self, process: str) -> list[tuple[int, Mapping[str, Value]]]:
+    def _recorded_states(self, process: str) -> list[tuple[int, Mapping[str, Value]]]:
         """Return what the trace records of the state of `process`, each with the first state it applies to."""
-        told = self._payloads(process) if self._states is None else enumerate(self._states[process])
-        return [(state, value) for state, value in told if isinstance(value, dict)]
+        recorded = self._payloads(process) if self._states is None else enumerate(self._states[process])
+        return [(state, value) for state, value in recorded if isinstance(value, dict)]
 
     def _payloads(self, process: str) -> Iterator[tuple[int, Value]]:
         tables, number = self._run.trace.tables, self._run.processes.index(process)

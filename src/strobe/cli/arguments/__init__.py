@@ -1,1 +1,5 @@
-"""Shared arguments of commands: a system, a store, the options of a live run, a running coordinator."""
+"""What commands get as arguments: a system, a store, the options of a live run, a running coordinator.
+
+In: text from the command line. Out: the thing itself, checked, or an error that says what to write instead. A system
+is also checked before it runs (`start_check`).
+"""

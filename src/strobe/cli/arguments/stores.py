@@ -1,4 +1,4 @@
-"""Opens and creates the stores that commands use."""
+"""Opens and creates the stores that commands use, and finds the coordinator that runs on one."""
 
 import secrets
 import shlex
@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from strobe.cli.shell.printed_commands import program
+from strobe.cli.shell.output import program
 from strobe.errors import StoreAway, StoreError, StoreMissing, StrobeError, UsageError
-from strobe.runtime.api.client import running_for
+from strobe.runtime.api.client import Client, running_for
 from strobe.storage import Store
 from strobe.storage.files.backend import StorageBackend
 from strobe.storage.files.header import may_create
@@ -29,6 +29,20 @@ StoreIdOption = Annotated[
         help="Use only the store with this identity (`store` in its strobe.json), and wait for it.",
     ),
 ]
+
+
+RunningStore = Annotated[str | None, typer.Option("--store", metavar="STORE", help="The store of the running system.")]
+ApiOption = Annotated[
+    str | None, typer.Option("--api", metavar="HOST:PORT", help="Address of the coordinator's API, instead of --store.")
+]
+TimeoutOption = Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="Maximum time to wait.")]
+
+
+def find_coordinator(store: str | None, api: str | None) -> Client:
+    """Return a client for the selected coordinator."""
+    if (store is None) == (api is None):
+        raise UsageError("name the system: --store DIR, or --api HOST:PORT")
+    return Client(api) if api is not None else Client.of_store(store or "")
 
 
 @contextmanager

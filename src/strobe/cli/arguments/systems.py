@@ -1,6 +1,7 @@
 """Loads the system that a command line names: `file.py:name`, `module:name` or `system.toml`.
 
-A run changes the processes of its system, so each run needs its own system: the user's code is run again for each.
+A run changes the processes of its system, so each run needs its own system: the user's code is run again for each. If
+that code fails, the error says how to repeat the run.
 """
 
 import sys
@@ -11,11 +12,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from strobe.errors import UsageError
+from strobe.errors import UsageError, UserCodeFailed
 from strobe.process import System
 from strobe.protocol.process.first_view import first_view
 from strobe.runtime.connectors.system_file import read_system_file
-from strobe.user_code import is_users, loading
+from strobe.user_code import RAISED, is_raised_by_strobe, is_users, loading, raise_failure
 
 _FORMS = "write it as file.py:name, module:name or system.toml"
 
@@ -77,6 +78,21 @@ def open_system(spec: str, protocol: str | None = None) -> Iterator[SystemSource
     finally:
         sys.path[:] = path
         source.forget_modules()
+
+
+@contextmanager
+def running(command: str | None = None) -> Iterator[None]:
+    """Add to a UserCodeFailed what to do now. A failure of the system's code outside any known call becomes one too."""
+    try:
+        try:
+            yield
+        except RAISED as error:
+            if is_raised_by_strobe(error):
+                raise
+            raise_failure("the system's own code failed", error)
+    except UserCodeFailed as error:
+        again = f"run it again:\n    {command}" if command is not None else "try again"
+        raise UserCodeFailed(f"{error}; correct it, then {again}") from error
 
 
 def _is_file(place: str) -> bool:

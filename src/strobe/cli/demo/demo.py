@@ -14,7 +14,7 @@ from strobe.cli.demo.bank import BRANCHES, TOTAL, make_bank, total
 from strobe.cli.demo.judge import MONEY, Judging
 from strobe.cli.live.supervisor import Supervisor
 from strobe.cli.live.up_display import rollback_text
-from strobe.cli.live.up_session import LOOK_EVERY_S, TICK_S
+from strobe.cli.live.up_session import POLL_EVERY_S, TICK_S
 from strobe.cli.shell.commands import JsonOption, new_app
 from strobe.cli.shell.output import (
     Column,
@@ -24,10 +24,11 @@ from strobe.cli.shell.output import (
     print_json,
     print_line,
     print_table,
-    say_wrapped,
+    print_wrapped,
+    program,
+    python,
 )
-from strobe.cli.shell.printed_commands import program, python
-from strobe.cli.shell.signals import interruptible
+from strobe.cli.shell.waiting import interruptible
 from strobe.errors import TransportError
 from strobe.protocol import Snapshot
 from strobe.runtime.messages.api_documents import Status
@@ -157,7 +158,7 @@ def _run(found: Demo, snapshots: int, judging: Judging, progress: ProgressLine) 
 
 def _look(bank: Supervisor) -> Status | None:
     """Keep the bank running, and return its status; None while its coordinator does not respond."""
-    until_s = time.monotonic() + LOOK_EVERY_S
+    until_s = time.monotonic() + POLL_EVERY_S
     while time.monotonic() < until_s:
         bank.tick()
         time.sleep(TICK_S)
@@ -173,7 +174,7 @@ def _note(found: Demo, status: Status) -> None:
         found.transfers_per_s = round(sum(process.events_per_s for process in status.processes))
     if status.rollbacks and not found.rolled_back:
         found.rolled_back = rollback_text(status.rollbacks[-1])
-        say_wrapped(found.rolled_back)
+        print_wrapped(found.rolled_back)
 
 
 def _rows(store: str) -> list[DemoSnapshot]:
@@ -202,7 +203,7 @@ def _print(found: Demo) -> None:
     print_table(_columns(), [_cells(row) for row in found.snapshots])
     for row in found.snapshots:
         if row.reason and row.verdict != "holds":
-            say_wrapped(f"{row.snapshot}: {row.reason}")
+            print_wrapped(f"{row.snapshot}: {row.reason}")
     print_line()
     print_line(f"about {found.transfers_per_s:,} events per second; {count(found.aborted, 'snapshot')} aborted")
     print_line(_last_line(found))

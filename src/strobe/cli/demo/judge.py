@@ -17,7 +17,7 @@ MONEY = (
     "SELECT snapshot_id, payload:amount::int FROM channel_messages"
 )
 """All amounts of money in a snapshot of the bank."""
-LOOK_EVERY_S = 0.1
+POLL_EVERY_S = 0.1
 
 
 class Judging:
@@ -62,7 +62,7 @@ class Judging:
             found = self._verdicts()
             if snapshots <= found.keys() or time.monotonic() > deadline:
                 return found
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_EVERY_S)
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
@@ -98,7 +98,7 @@ class Judging:
         ending = self._ending
 
         class UntilTheEnd(PipelineObserver):
-            def look(self) -> bool:
+            def poll(self) -> bool:
                 return ending.is_set()
 
         spark = local_session("strobe-demo")

@@ -1,1 +1,5 @@
-"""The commands of a live system: `up`, `coordinator`, `node`, `leave`, `restore`."""
+"""The commands of a live system: `up`, `coordinator`, `node`, `leave`, `restore`.
+
+`strobe up` is a supervisor: it starts `strobe coordinator` and a `strobe node` for each process as children, restarts
+them, and shows the status that the coordinator reports. The other commands run one program, or make one API request.
+"""

@@ -1,30 +1,33 @@
 """One program started by `strobe up`, and the reason of its end from its log."""
 
+import asyncio
 import os
 import re
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
+from strobe.backoff import Backoff
 from strobe.cli.live.child_log import ChildLog
-from strobe.cli.live.lifeline import VARIABLE
 
 COORDINATOR = "coordinator"
+LIFELINE = "STROBE_LIFELINE"
+"""Environment variable of a child: the number of a pipe that closes when the parent ends."""
 RESTART_S_MIN = 0.05
 RESTART_S_MAX = 2.0
 _LINES_SHOWN = 12
 _HALTED = 'halted report="'
 _ERROR = re.compile(r"(\S+ )?error: ")
 """The beginning of an error line: in a log it has a timestamp, in a command's last output it has none."""
-_LAST_WORDS = "error: "
+_ERROR_PREFIX = "error: "
 _LOGGED = re.compile(r"\d\d:\d\d:\d\d\.\d{3} ")
 _WRAPPED = re.compile(r"\n  (?=\S)")
 
 
-class Gone(NamedTuple):
+class EndedChild(NamedTuple):
     """A child that has ended: with an exit `code`, or by a signal (negative); `error` is the last error in its log."""
 
     name: str
@@ -55,14 +58,14 @@ class Child:
         self.process: subprocess.Popen[bytes] | None = None
         self.restart_at_s = 0.0
         self._started_s = 0.0
-        self._wait_s = RESTART_S_MIN
+        self._backoff = Backoff(RESTART_S_MIN, RESTART_S_MAX)
 
     @property
     def pid(self) -> int | None:
         return self.process.pid if self.process is not None else None
 
     def start(self, lifeline: int) -> None:
-        environment = os.environ | {VARIABLE: str(lifeline), "PYTHONUNBUFFERED": "1"}
+        environment = os.environ | {LIFELINE: str(lifeline), "PYTHONUNBUFFERED": "1"}
         log = self.log.begin()
         self.process = subprocess.Popen(
             [*self.program, *self.arguments],
@@ -82,9 +85,9 @@ class Child:
         code = self.process.poll() if self.process is not None else None
         if code is not None:
             self.process, self.code = None, code
-            lived_s = time.monotonic() - self._started_s
-            self._wait_s = RESTART_S_MIN if lived_s > 5 * RESTART_S_MAX else min(RESTART_S_MAX, self._wait_s * 2)
-            self.restart_at_s = time.monotonic() + self._wait_s
+            if time.monotonic() - self._started_s > 5 * RESTART_S_MAX:
+                self._backoff.reset()
+            self.restart_at_s = time.monotonic() + self._backoff.next()
         return code
 
     def tail(self) -> str:
@@ -104,17 +107,17 @@ class Child:
             wrapped = [*wrapped, line.strip()] if line.startswith("  ") else []
         return ""
 
-    def last_words(self) -> str:
+    def final_error(self) -> str:
         """Return its command's final error; if there is none, the end of its log.
 
         Another coordinator may run for the same store and log to the same file, but it does not end there.
         """
         lines = self.log.lines()
-        begins = [place for place, line in enumerate(lines) if line.startswith(_LAST_WORDS)]
+        begins = [place for place, line in enumerate(lines) if line.startswith(_ERROR_PREFIX)]
         if not begins:
             return self.tail()
-        words = takewhile(lambda line: not _LOGGED.match(line), lines[begins[-1] :])
-        return _WRAPPED.sub(" ", "\n".join(words)).removeprefix(_LAST_WORDS)
+        error_lines = takewhile(lambda line: not _LOGGED.match(line), lines[begins[-1] :])
+        return _WRAPPED.sub(" ", "\n".join(error_lines)).removeprefix(_ERROR_PREFIX)
 
     def report(self) -> str:
         """Return the reason that it logged for halting the system; if there is none, the end of its log."""
@@ -122,3 +125,19 @@ class Child:
         if not last.startswith(_HALTED):
             return self.tail()
         return last.removeprefix(_HALTED).removesuffix('"').replace('\\"', '"')
+
+
+def follow_lifeline(end: Callable[[], None]) -> None:
+    """In a child: call `end` when the parent has ended, for whatever reason. Does nothing if there is no lifeline."""
+    number = os.environ.pop(LIFELINE, "")
+    if not number.isdecimal():
+        return
+    descriptor = int(number)
+    loop = asyncio.get_running_loop()
+
+    def cut() -> None:
+        if not os.read(descriptor, 1):
+            loop.remove_reader(descriptor)
+            end()
+
+    loop.add_reader(descriptor, cut)

@@ -69,6 +69,13 @@ class ChildLog:
             os.ftruncate(self._file, 0)
             self._begin = 0
 
+    def problem(self) -> str:
+        """Return why the program may be unable to log anything; empty if nothing is known."""
+        with contextlib.suppress(OSError):
+            if os.fstatvfs(self._file).f_bavail == 0:
+                return f"the file system of {self.path} is full; make room"
+        return ""
+
     def lines(self) -> list[str]:
         """Return the last lines since the program was last started, up to a readable number."""
         try:

@@ -10,8 +10,8 @@ import typer
 from strobe.cli.arguments.live_options import LiveSystem, SystemArgument, load_live, with_settings
 from strobe.cli.arguments.stores import CreateOption, StoreIdOption, way_to_create
 from strobe.cli.arguments.systems import open_system
+from strobe.cli.live.child import follow_lifeline
 from strobe.cli.live.judge_worker import command_of
-from strobe.cli.live.lifeline import follow_lifeline
 from strobe.cli.shell.commands import new_app
 from strobe.cli.shell.logging_setup import start_logging
 from strobe.errors import UsageError
@@ -120,8 +120,8 @@ def _entry(text: str) -> EntryRef | None:
 def _with_given(live: LiveSystem, given: dict[str, dict[str, Any]]) -> LiveSystem:
     """Return the settings with those given on the command line replaced."""
     for table, settings in given.items():
-        said = {name: value for name, value in settings.items() if value is not None}
-        live = live._replace(**{table: msgspec.structs.replace(getattr(live, table), **said)})
+        given = {name: value for name, value in settings.items() if value is not None}
+        live = live._replace(**{table: msgspec.structs.replace(getattr(live, table), **given)})
     return live
 
 

@@ -22,7 +22,7 @@ from strobe.cli.arguments.systems import open_system
 from strobe.protocol import Snapshot
 from strobe.runtime.judging.evaluation import CONSERVED, ConservationCheck, Evaluation, Question, Ready, conditions_of
 from strobe.storage.content.manifests import to_snapshot
-from strobe.storage.log.follower import CommitReader
+from strobe.storage.log.commit_reader import CommitReader
 
 NICENESS = 10
 """The processes of the system have priority."""

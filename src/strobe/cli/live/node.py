@@ -13,7 +13,7 @@ from strobe.cli.arguments.live_options import LiveSystem, SystemArgument, load_l
 from strobe.cli.arguments.start_check import check_one
 from strobe.cli.arguments.stores import StoreIdOption
 from strobe.cli.arguments.systems import open_system
-from strobe.cli.live.lifeline import follow_lifeline
+from strobe.cli.live.child import follow_lifeline
 from strobe.cli.shell.commands import new_app
 from strobe.cli.shell.logging_setup import start_logging
 from strobe.errors import UsageError

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from strobe.cli.arguments.coordinator_options import ApiOption, RunningStore, TimeoutOption, find_coordinator
+from strobe.cli.arguments.stores import ApiOption, RunningStore, TimeoutOption, find_coordinator
 from strobe.cli.shell.commands import JsonOption, new_app
 from strobe.cli.shell.output import ProgressLine, print_json, print_line
 

@@ -23,7 +23,7 @@ class RunOutcome:
         self._tried = 0
         self._last_abort = ""
 
-    def see(self, status: Status) -> None:
+    def update(self, status: Status) -> None:
         """Record the snapshots that have ended since the last status."""
         for finished in status.finished:
             if finished.started_us >= self._since_us:

@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from strobe.cli.live.child import COORDINATOR, Child, Gone
+from strobe.cli.live.child import COORDINATOR, Child, EndedChild
 from strobe.cli.live.child_log import ChildLog
 from strobe.cli.shell.output import note
 from strobe.errors import LogReplaced, StoreError, StrobeError, TakenOver, TransportError
@@ -29,6 +29,8 @@ from strobe.storage.files.urls import canonical_url, make_run_directory, run_dir
 PROGRAM = (sys.executable, "-m", "strobe.cli")
 SLOW_START_S = 10.0
 """A coordinator that starts for this long is reported, with its reason, and again after each such period."""
+FULL_DISK_S = 1.0
+"""The first report, if the disk is full: then the coordinator cannot log its reason."""
 STOP_S_MAX = 15.0
 STOP_ANSWER_S = 3.0
 """Maximum time to wait for a coordinator's answer to a stop request."""
@@ -106,19 +108,19 @@ class Supervisor:
     def _store_options(self) -> list[str]:
         return ["--store", self.store, "--store-id", self.identity]
 
-    def tick(self) -> list[Gone]:
+    def tick(self) -> list[EndedChild]:
         """Restart children that should not have ended; return those that have ended since the last call."""
-        gone = []
+        ended = []
         for child in self._children.values():
             child.log.bound()
             code = child.poll()
             if code is not None:
-                gone.append(Gone(child.name, code, child.last_error()))
+                ended.append(EndedChild(child.name, code, child.last_error()))
                 self._judge(child, code)
             idle = child.process is None and not child.ended and not self.stopping
             if idle and time.monotonic() >= child.restart_at_s:
                 child.start(self._lifeline)
-        return gone
+        return ended
 
     def needed(self, name: str) -> None:
         """Restart a departed process: the system was rolled back to before it left."""
@@ -126,7 +128,7 @@ class Supervisor:
         if child is not None and child.ended and child.process is None:
             child.ended = False
 
-    def saw(self, status: Status) -> None:
+    def note_status(self, status: Status) -> None:
         """Remember the newest log entry that the coordinator has reported."""
         coordinator = self._children.get(COORDINATOR)
         if coordinator is not None and status.last_entry is not None and status.pid == coordinator.pid:
@@ -160,7 +162,7 @@ class Supervisor:
         self.stopping = True
         children = list(self._children.values())
         if not (asks and self._ask_to_stop()):
-            self._cut_lifeline()  # the coordinator is gone or hangs, and cannot stop its nodes
+            self._cut_lifeline()  # the coordinator has ended or hangs, and cannot stop its nodes
             children = [child for child in children if child.name != COORDINATOR]
         self._await_end(STOP_S_MAX, children)
         self.close()
@@ -230,7 +232,7 @@ class Supervisor:
         if (failure := _final(child, code)) is not None:
             raise failure
         if code in _NOT_RUNNABLE:
-            raise ChildFailed(child.name, code, child.last_words(), False)
+            raise ChildFailed(child.name, code, child.final_error(), False)
         child.ended = code == 0 and child.name != COORDINATOR
 
     def _may_return(self, child: Child, code: int) -> bool:
@@ -241,18 +243,18 @@ class Supervisor:
 
     def _await_coordinator(self, child: Child) -> Discovered:
         """Wait until it listens. Before that it reads the whole log, and may wait for the store."""
-        told_s = time.monotonic() + SLOW_START_S
+        report_s = time.monotonic() + (FULL_DISK_S if child.log.problem() else SLOW_START_S)
         while True:
             code = child.poll()
             if code is not None:
-                raise ChildFailed(child.name, code, child.last_words(), False)
+                raise ChildFailed(child.name, code, child.final_error(), False)
             with contextlib.suppress(TransportError, StoreError):  # it is still starting
                 found = discover(self.store)
                 if found.pid == child.pid:
                     return found
-            if time.monotonic() >= told_s:
-                told_s += SLOW_START_S
-                why = child.last_error() or "it reads the log"
+            if time.monotonic() >= report_s:
+                report_s += SLOW_START_S
+                why = child.last_error() or child.log.problem() or "it reads the log"
                 note(f"the coordinator is still starting: {why}; see {child.log.path}")
             time.sleep(0.02)
 
@@ -271,7 +273,7 @@ def _final(child: Child, code: int | None) -> "ChildFailed | None":
     if child.name == COORDINATOR and code == _HALT:
         return ChildFailed(child.name, code, child.report(), True)
     if child.name == COORDINATOR and code == TakenOver.exit_code:
-        return ChildFailed(child.name, code, child.last_words(), False)
+        return ChildFailed(child.name, code, child.final_error(), False)
     return None
 
 

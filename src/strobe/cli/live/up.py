@@ -9,13 +9,15 @@ from strobe.cli.arguments.live_options import LiveSystem, SystemArgument, check_
 from strobe.cli.arguments.start_check import check_all, programs_of
 from strobe.cli.arguments.stores import CreateOption, live_store
 from strobe.cli.arguments.systems import open_system
-from strobe.cli.live.old_output import refuse_old_output
 from strobe.cli.live.supervisor import Supervisor
 from strobe.cli.live.up_session import Session
-from strobe.cli.shell.background_call import ask
 from strobe.cli.shell.commands import JsonOption, new_app
 from strobe.cli.shell.output import beside_document, print_json
-from strobe.errors import UsageError
+from strobe.cli.shell.waiting import ask
+from strobe.errors import StoreMissing, UsageError
+from strobe.process import System
+from strobe.runtime.connectors.file_sink import FileSink
+from strobe.storage import Store
 
 app = new_app()
 
@@ -121,3 +123,23 @@ def _check_all(live: LiveSystem, interval: float | None, trace: str | None, sett
     if trace is not None:
         live = live._replace(node=msgspec.structs.replace(live.node, trace=trace))
     check_settings(live)
+
+
+def refuse_old_output(system: System, url: str) -> None:
+    """Raise UsageError if a file sink has released output, but the store has no snapshot to continue from (R2)."""
+    old = {name: sink for name, sink in system.sinks.items() if isinstance(sink, FileSink) and sink.released}
+    if not old or _has_snapshot(url):
+        return
+    name, sink = next(iter(old.items()))
+    raise UsageError(
+        f"sink {name!r} has released {sink.released:,} bytes into {sink.path} already, and the store {url} has no "
+        "snapshot that they follow from: they belong to another store. Use that store, or move "
+        f"{sink.path} and {sink.path}.staged away to begin again"
+    )
+
+
+def _has_snapshot(url: str) -> bool:
+    try:
+        return bool(Store.open(url).state().committed)
+    except StoreMissing:
+        return False

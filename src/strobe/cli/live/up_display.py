@@ -69,9 +69,9 @@ class UpDisplay:
             if rollback.at_us >= self._since_us and self._is_new(f"epoch {rollback.epoch}"):
                 self.show_event(rollback_text(rollback))
         for finished in status.finished:
-            told = self._live is None or finished.outcome == "aborted"  # the table shows the others
+            is_shown = self._live is None or finished.outcome == "aborted"  # the table shows the others
             late = finished.started_us + finished.duration_us >= self._since_us
-            if told and late and self._is_new(finished.id):
+            if is_shown and late and self._is_new(finished.id):
                 self.show_event(snapshot_text(finished))
         for condition in status.conditions:
             self._show_condition(condition)

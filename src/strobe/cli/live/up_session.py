@@ -1,6 +1,6 @@
 """One `strobe up`, from start to stop: supervises the children, shows their status, and stops them gracefully.
 
-A coordinator may hang, or be gone for a while. Requests to it run in threads that nothing waits for, so that killed
+A coordinator may hang, or be absent for a while. Requests to it run in threads that nothing waits for, so that killed
 children are restarted and interrupts are handled even then.
 """
 
@@ -9,20 +9,19 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 
-from strobe.cli.live.child import COORDINATOR, Gone
+from strobe.cli.live.child import COORDINATOR, EndedChild
 from strobe.cli.live.run_outcome import RunOutcome
 from strobe.cli.live.supervisor import ChildFailed, Supervisor
 from strobe.cli.live.up_display import UpDisplay, condition_summary
-from strobe.cli.shell.background_call import ask
 from strobe.cli.shell.output import count, note, print_line
-from strobe.cli.shell.signals import interruptible
+from strobe.cli.shell.waiting import ask, interruptible
 from strobe.errors import StoreError, TransportError
 from strobe.runtime.api.client import RequestRefused
 from strobe.runtime.messages.api_documents import COMMITTED, Status, TakeResult
 from strobe.runtime.messages.verdicts import ConditionStatus, merged
 from strobe.storage import Store
 
-LOOK_EVERY_S = 0.5
+POLL_EVERY_S = 0.5
 TICK_S = 0.05
 SILENT_S = 3.0
 """A coordinator that does not answer for this long is reported."""
@@ -39,18 +38,18 @@ class Session:
     def __init__(self, supervisor: Supervisor, programs: Sequence[str] = (), quiet: bool = False) -> None:
         self._supervisor = supervisor
         self._programs = programs
-        self._watch = UpDisplay(quiet)
+        self._display = UpDisplay(quiet)
         self._status: Status | None = None
-        self._asked: Future[Status] | None = None
-        self._asked_s = 0.0
-        self._heard_s = time.monotonic()
+        self._request: Future[Status] | None = None
+        self._requested_s = 0.0
+        self._answered_s = time.monotonic()
         self._silent = False
         self._outcomes = RunOutcome(time.time_ns() // 1000)
         # The declared conditions as judged by each coordinator of this run, by its start time.
         self._conditions: dict[int, list[ConditionStatus]] = {}
         # Processes that failed by themselves and were not shown yet. If the system is halted for that, the report shows
         # it.
-        self._untold: list[Gone] = []
+        self._unreported: list[EndedChild] = []
 
     def run(self, seconds: float | None, restore: str | None = None, fork: bool = False) -> Status | None:
         """Run until the time is over or an interrupt arrives; return the last status.
@@ -61,10 +60,10 @@ class Session:
         self._supervisor.start(lambda client: client.restore(restore, fork) if restore is not None else None)
         with interruptible() as interrupted:
             note(f"running; logs are in {self._supervisor.logs}, the API is at http://{self._supervisor.client.api}")
-            self._tell_others(self._supervisor.left, self._supervisor.listen)
-            self._heard_s = time.monotonic()
+            self._note_not_started(self._supervisor.left, self._supervisor.listen)
+            self._answered_s = time.monotonic()
             deadline_s = time.monotonic() + seconds if seconds is not None else None
-            with self._watch:
+            with self._display:
                 self._follow(interrupted, deadline_s)
                 if not self._is_halted:
                     again = "; press Ctrl-C again to end everything at once" if interrupted else ""
@@ -82,7 +81,7 @@ class Session:
     def _is_halted(self) -> bool:
         return self._status is not None and self._status.halted is not None
 
-    def _tell_others(self, left: Sequence[str], listen: str) -> None:
+    def _note_not_started(self, left: Sequence[str], listen: str) -> None:
         """Print which processes are not started."""
         for name in left:
             note(
@@ -104,60 +103,60 @@ class Session:
 
     def _keep_running(self) -> None:
         """Restart ended children, and update the status."""
-        for gone in self._supervisor.tick():
-            if gone.name == COORDINATOR:
-                self._heard_s, self._silent = time.monotonic(), False  # the next one gets its full start-up time
-            if gone.code > 0 and gone.name != COORDINATOR:
-                self._untold.append(gone)
+        for ended in self._supervisor.tick():
+            if ended.name == COORDINATOR:
+                self._answered_s, self._silent = time.monotonic(), False  # the next one gets its full start-up time
+            if ended.code > 0 and ended.name != COORDINATOR:
+                self._unreported.append(ended)
             else:
-                self._tell_gone(gone)
-        self._look()
+                self._show_end(ended)
+        self._poll_status()
 
-    def _tell_gone(self, gone: Gone) -> None:
-        if gone.name == COORDINATOR:
-            self._watch.show_event(f"{gone}; it is started again, and processes continue meanwhile")
+    def _show_end(self, ended: EndedChild) -> None:
+        if ended.name == COORDINATOR:
+            self._display.show_event(f"{ended}; it is started again, and processes continue meanwhile")
         else:
-            self._watch.show_event(f"{gone}{'; it is started again' if gone.code else ''}")
+            self._display.show_event(f"{ended}{'; it is started again' if ended.code else ''}")
 
-    def _look(self) -> None:
+    def _poll_status(self) -> None:
         """Request the status if it is time to, or handle the response if it has arrived."""
-        if self._asked is None and time.monotonic() - self._asked_s >= LOOK_EVERY_S:
-            self._asked, self._asked_s = ask(self._supervisor.client.status), time.monotonic()
-        elif self._asked is not None and self._asked.done():
-            asked, self._asked = self._asked, None
+        if self._request is None and time.monotonic() - self._requested_s >= POLL_EVERY_S:
+            self._request, self._requested_s = ask(self._supervisor.client.status), time.monotonic()
+        elif self._request is not None and self._request.done():
+            request, self._request = self._request, None
             # If there is no coordinator, its end was reported, or will be by the next tick, which knows the reason.
             with contextlib.suppress(TransportError):
-                self._show(asked.result())
-        if time.monotonic() - self._heard_s >= SILENT_S:
-            self._tell_silence()
+                self._show(request.result())
+        if time.monotonic() - self._answered_s >= SILENT_S:
+            self._report_silence()
 
     def _show(self, status: Status) -> None:
-        self._status, self._heard_s = status, time.monotonic()
-        self._outcomes.see(status)
-        self._supervisor.saw(status)
+        self._status, self._answered_s = status, time.monotonic()
+        self._outcomes.update(status)
+        self._supervisor.note_status(status)
         self._conditions[status.started_us] = status.conditions
         if self._silent:
             self._silent = False
-            self._watch.show_event("the coordinator answers again")
+            self._display.show_event("the coordinator answers again")
         if status.halted is None:
-            self._tell_untold()
-        self._watch.show(status)
+            self._show_unreported()
+        self._display.show(status)
         for process in status.processes:
             if process.state == "missing":
                 self._supervisor.needed(process.name)
 
-    def _tell_untold(self) -> None:
-        untold, self._untold = self._untold, []
-        for gone in untold:
-            self._tell_gone(gone)
+    def _show_unreported(self) -> None:
+        unreported, self._unreported = self._unreported, []
+        for ended in unreported:
+            self._show_end(ended)
 
-    def _tell_silence(self) -> None:
+    def _report_silence(self) -> None:
         """Report once that the coordinator runs but does not respond. It is not killed, since it may only be slow."""
-        self._tell_untold()
+        self._show_unreported()
         pid = self._supervisor.pid(COORDINATOR)
         if not self._silent and pid is not None:
             self._silent = True
-            self._watch.show_event(
+            self._display.show_event(
                 f"the coordinator has not answered for {SILENT_S:g} s, and its process {pid} is still there; processes "
                 f"continue, but no snapshots are taken; if it hangs, kill it (kill -9 {pid}): a new one is started at "
                 "once"
@@ -174,7 +173,7 @@ class Session:
         """
         deadline_s = time.monotonic() + LAST_SNAPSHOT_S
         taking: Future[TakeResult] | None = None
-        asked_s = 0.0
+        requested_s = 0.0
         why = "the coordinator does not answer"
         while (left_s := deadline_s - time.monotonic()) > 0 or (taking and not self._silent and left_s > -ANSWER_S):
             self._keep_running()
@@ -182,27 +181,27 @@ class Session:
                 return
             if taking is not None and taking.done():
                 try:
-                    self._tell_last(taking.result())
+                    self._report_last(taking.result())
                     return
                 except (TransportError, RequestRefused) as error:  # if the system was halted, that is noticed next
                     taking, why = None, str(error)
-            elif taking is None and left_s > 0 and time.monotonic() - asked_s >= LOOK_EVERY_S:
-                taking, asked_s = self._ask_last(left_s), time.monotonic()
+            elif taking is None and left_s > 0 and time.monotonic() - requested_s >= POLL_EVERY_S:
+                taking, requested_s = self._ask_last(left_s), time.monotonic()
             time.sleep(TICK_S)
-        self._tell_none(why)
+        self._report_none_taken(why)
 
     def _ask_last(self, left_s: float) -> "Future[TakeResult]":
         client, timeout_s = self._supervisor.client, max(0.1, round(left_s, 1))
         return ask(lambda: client.take(wait=True, timeout_s=timeout_s))
 
-    def _tell_last(self, taken: TakeResult) -> None:
+    def _report_last(self, taken: TakeResult) -> None:
         self._outcomes.take(taken)
         if taken.outcome == COMMITTED:
             note(f"last snapshot: {taken.id}, {taken.outcome}")
         else:
-            self._tell_none(f"{taken.id} was {taken.outcome}: {taken.reason}")
+            self._report_none_taken(f"{taken.id} was {taken.outcome}: {taken.reason}")
 
-    def _tell_none(self, why: str) -> None:
+    def _report_none_taken(self, why: str) -> None:
         complete = self._complete()
         if complete == 0:
             undone = "the store has no other one: the next start is from the initial state"
@@ -225,7 +224,7 @@ class Session:
         if self._status is not None:
             # Snapshots may have been committed while everything was stopping.
             self._status.committed = self._complete() or 0
-            self._outcomes.see(self._status)
+            self._outcomes.update(self._status)
             self._status.conditions = merged(self._conditions.values())
             for condition in self._status.conditions:
                 print_line(condition_summary(condition))

@@ -6,7 +6,7 @@ from strobe.cli.shell.output import note
 from strobe.runtime.event_log import ERROR, INFO, WARNING, EventLog
 
 
-class _Told(logging.Handler):
+class _EventLogHandler(logging.Handler):
     """Forwards log records to an `EventLog`."""
 
     def __init__(self, events: EventLog, process: str) -> None:
@@ -20,7 +20,7 @@ class _Told(logging.Handler):
         self._events.emit(record.getMessage(), level, process=self._process, traceback=trace)
 
 
-class Noted(logging.Handler):
+class NoteHandler(logging.Handler):
     """Prints log records on stderr, beside the result of a command."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -32,7 +32,7 @@ def start_logging(as_json: bool, process: str) -> EventLog:
     events = EventLog(as_json=as_json)
     for name, level in (("strobe", logging.INFO), ("asyncio", logging.WARNING)):
         root = logging.getLogger(name)
-        root.handlers = [_Told(events, process)]
+        root.handlers = [_EventLogHandler(events, process)]
         root.setLevel(level)
         root.propagate = False
     return events

@@ -5,6 +5,7 @@ control characters, and are never markup.
 """
 
 import errno
+import shlex
 import shutil
 import sys
 import textwrap
@@ -13,6 +14,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from io import StringIO
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TextIO
 from weakref import WeakSet
@@ -30,7 +32,7 @@ _TEXT_WIDTH_MIN = 16
 _COMMAND = "    "
 _CLEAR_LINE = "\r\x1b[K"
 _LINES_LENGTH_MAX = 100_000
-_DISK_FAILS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+_DISK_FAILS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 _lost: WeakSet[TextIO] = WeakSet()
 
 
@@ -39,7 +41,7 @@ def print_line(text: str = "") -> None:
     _write(plain(text), sys.stdout)
 
 
-def say_lines(text: str) -> None:
+def print_lines(text: str) -> None:
     """Print several lines of our own text."""
     _write(plain_lines(text), sys.stdout)
 
@@ -54,7 +56,7 @@ def note_lines(text: str) -> None:
     _write(plain_lines(text, _LINES_LENGTH_MAX), sys.stderr)
 
 
-def say_wrapped(text: str, indent: str = "  ") -> None:
+def print_wrapped(text: str, indent: str = "  ") -> None:
     """Print one line of the result; on a terminal it wraps between words, with `indent` on the following lines."""
     line = plain(text)
     _write(_wrap(line, indent, sys.stdout) if sys.stdout.isatty() else line, sys.stdout)
@@ -65,6 +67,25 @@ def print_json(document: Any) -> None:
     import msgspec
 
     _write(msgspec.json.format(json_of(document, repr), indent=2), sys.stdout)
+
+
+def program(name: str) -> str:
+    """Return how to call the program `name` of this installation from the user's shell."""
+    here = Path(sys.executable).parent / name
+    found = shutil.which(name)
+    if found is not None and Path(found).resolve() == here.resolve():
+        return name
+    return _from_here(here)
+
+
+def python() -> str:
+    """Return how to call the current interpreter."""
+    return _from_here(Path(sys.executable))
+
+
+def _from_here(path: Path) -> str:
+    short = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    return shlex.quote(str(short))
 
 
 def _write(text: str, stream: TextIO, end: str = "\n") -> None:
@@ -87,7 +108,7 @@ def is_lost(stream: TextIO) -> bool:
     return stream in _lost
 
 
-def lose(stream: TextIO) -> None:
+def mark_lost(stream: TextIO) -> None:
     """Record that some output to `stream` could not be written."""
     _lost.add(stream)
 
@@ -105,7 +126,7 @@ def _unless_disk_fails(stream: TextIO) -> Iterator[None]:
     except OSError as error:
         if not is_disk_failure(error):
             raise
-        lose(stream)
+        mark_lost(stream)
 
 
 @contextmanager

@@ -1,18 +1,22 @@
 """`strobe explain`: shows the algorithm step by step, with the real protocol code."""
 
+from collections.abc import Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from strobe.cli.shell.commands import JsonOption, new_app
-from strobe.cli.shell.output import print_json, print_line, say_wrapped, width
-from strobe.cli.simulation.explain_page import page
+from strobe.cli.shell.output import print_json, print_line, print_wrapped, width
 from strobe.errors import UsageError
+from strobe.plain_text import json_of
 from strobe.simulation.explain.diagram import LEGEND, draw
 from strobe.simulation.explain.explanations import SYSTEMS, Outcome, Scene, explain
 
 app = new_app()
+
+_PLACE = "/* scenes */ []"
 
 
 @app.command()
@@ -52,6 +56,13 @@ def explain_(
     return 0 if all(outcome.holds == scene.right for scene in scenes for outcome in scene.outcomes) else 1
 
 
+def page(scenes: Sequence[Scene]) -> str:
+    """Return the HTML page: every scene as a diagram to step through, drawn in the browser. It needs no server."""
+    # Escape "<": "</" in a text would end the script element early, and "<!--" would begin a comment.
+    data = json_of(list(scenes), str).replace("<", "\\u003c")
+    return files("strobe.cli").joinpath("explain.html").read_text(encoding="utf-8").replace(_PLACE, data)
+
+
 def _write(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
@@ -62,14 +73,14 @@ def _write(path: Path, text: str) -> None:
 def _print(scene: Scene) -> None:
     print_line(scene.title)
     print_line("=" * len(scene.title))
-    say_wrapped(scene.story)
+    print_wrapped(scene.story)
     print_line()
     for line in draw(scene.processes, scene.moments, width=width()):
         print_line(line)
     print_line()
     for outcome in scene.outcomes:
         for line in recorded(outcome):
-            say_wrapped(line)
+            print_wrapped(line)
     print_line(LEGEND)
     print_line()
 

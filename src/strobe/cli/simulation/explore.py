@@ -9,12 +9,21 @@ from typing import Annotated, Any
 import typer
 
 from strobe.cli.shell.commands import JsonOption, new_app
-from strobe.cli.shell.output import Column, ProgressLine, count, print_json, print_line, print_table, say_wrapped, width
+from strobe.cli.shell.output import (
+    Column,
+    ProgressLine,
+    count,
+    print_json,
+    print_line,
+    print_table,
+    print_wrapped,
+    width,
+)
 from strobe.errors import UsageError
 from strobe.simulation.explain.diagram import LEGEND, draw
 from strobe.simulation.explorer import Explored, Scenario, explore, scenario, scenarios
 from strobe.simulation.explorer.path_replay import play
-from strobe.simulation.mutants.protocol_mutants import MUTANTS, Mutant, mutant
+from strobe.simulation.mutants.catalog import MUTANTS, Mutant, mutant
 
 app = new_app()
 
@@ -129,7 +138,7 @@ def _explore_mutant(broken: Mutant, where: Scenario | None, json: bool) -> int:
     if json:
         print_json(_document(result) | {"mutant": broken.name, "breaks": broken.rule})
     else:
-        say_wrapped(f"{broken.name} breaks {broken.rule}")
+        print_wrapped(f"{broken.name} breaks {broken.rule}")
         _print_counterexample(result, broken)
     return 0 if result.holds else 1
 
@@ -145,7 +154,7 @@ def _print_counterexample(result: Explored, broken: Mutant | None) -> None:
         print_line(line)
     print_line()
     for problem in result.problem.splitlines():
-        say_wrapped(f"violated: {problem}")
+        print_wrapped(f"violated: {problem}")
     print_line(LEGEND)
 
 

@@ -7,11 +7,11 @@ import typer
 from strobe.cli.shell.commands import JsonOption, new_app
 from strobe.cli.shell.output import Column, ProgressLine, print_json, print_line, print_table
 from strobe.simulation.checkers import all_checkers
-from strobe.simulation.checkers.conservation import Conservation
 from strobe.simulation.checkers.exactly_once import ExactlyOnce
+from strobe.simulation.checkers.snapshot_checkers import Conservation
 from strobe.simulation.faults import ROLLBACKS
 from strobe.simulation.matrix import SEEDS, caught_by
-from strobe.simulation.mutants.protocol_mutants import MUTANTS, Mutant
+from strobe.simulation.mutants.catalog import MUTANTS, Mutant
 
 app = new_app()
 

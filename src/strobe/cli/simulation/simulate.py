@@ -3,6 +3,7 @@
 import shlex
 import time
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -11,25 +12,40 @@ import typer
 
 from strobe.cli.arguments.start_check import check_all
 from strobe.cli.arguments.stores import fresh_store
-from strobe.cli.arguments.systems import SystemSource, open_system
+from strobe.cli.arguments.systems import SystemSource, open_system, running
 from strobe.cli.shell.commands import JsonOption, new_app
-from strobe.cli.shell.output import ProgressLine, beside_document, count, note, print_json, print_line, say_wrapped
-from strobe.cli.shell.printed_commands import program
-from strobe.cli.shell.user_failures import running
-from strobe.cli.simulation.runs import faults_text
+from strobe.cli.shell.output import (
+    ProgressLine,
+    beside_document,
+    count,
+    note,
+    print_json,
+    print_line,
+    print_wrapped,
+    program,
+)
 from strobe.errors import UsageError
 from strobe.process import System
 from strobe.protocol import PROTOCOLS, Snapshot
 from strobe.protocol.process.first_view import first_view
 from strobe.self_check import Restores
 from strobe.simulation.checkers import all_checkers
+from strobe.simulation.checkers.base import Violated
 from strobe.simulation.faults import KINDS, ROLLBACKS, Faults
 from strobe.simulation.recorder import Recorder
-from strobe.simulation.world import Violated, World
+from strobe.simulation.world import World
 
 app = new_app()
 
 _VIOLATIONS_PRINTED_MAX = 5
+_SINGULAR = {
+    "partitions": "partition",
+    "process crashes": "process crash",
+    "coordinator crashes": "coordinator crash",
+    "leaves": "leave",
+    "joins": "join",
+    "snapshots by a process": "snapshot by a process",
+}
 _INDENT = " " * len("snapshots  ")
 
 
@@ -91,7 +107,7 @@ class Tally(msgspec.Struct):
         self.retried += world.retried
         self.injected.update(world.injected)
         self.unchecked = ["conservation"] if world.system.conserved is None else []
-        self.checkers = [checker.name for checker in world.checkers if checker.watches(world)]
+        self.checkers = [checker.name for checker in world.checkers if checker.applies_to(world)]
         if world.violations:
             self.violations = world.violations
             self.violated_seed = world.seed
@@ -166,7 +182,7 @@ def _run_all(plan: SimulationPlan, source: SystemSource, faults: Faults, progres
             tally.faults = faults
             world, recorder = _make_world(plan, system, faults, seed)
             if not tally.runs:
-                say_wrapped(f"seed {plan.seeds_text}, faults: {faults.describe()}")
+                print_wrapped(f"seed {plan.seeds_text}, faults: {faults.describe()}")
             _follow(plan, world, tally, progress, restores)
             started = time.perf_counter()
             world.run(plan.snapshots)
@@ -221,7 +237,7 @@ def _print(plan: SimulationPlan, tally: Tally) -> None:
     print_line(
         f"snapshots  {tally.committed:,} committed, {tally.aborted:,} aborted, {tally.retried:,} of these retried"
     )
-    say_wrapped(f"faults     {faults_text(tally.injected)}", _INDENT)
+    print_wrapped(f"faults     {_faults_text(tally.injected)}", _INDENT)
     if plan.store is not None:
         print_line(f"store      {plan.store}")
     if plan.trace is not None:
@@ -229,16 +245,23 @@ def _print(plan: SimulationPlan, tally: Tally) -> None:
     if tally.violations:
         _print_violations(plan, tally)
     else:
-        say_wrapped(f"checkers   {len(tally.checkers)} passed: {', '.join(tally.checkers)}", _INDENT)
+        print_wrapped(f"checkers   {len(tally.checkers)} passed: {', '.join(tally.checkers)}", _INDENT)
         if tally.unchecked:
             print_line(f"{_INDENT}conservation was not checked: the system has no function `conserved`")
+
+
+def _faults_text(injected: Mapping[str, int]) -> str:
+    """Return how often each kind of fault happened."""
+    order = sorted(injected, key=[*_SINGULAR, *injected].index)
+    kinds = (f"{injected[kind]:,} {_SINGULAR.get(kind, kind) if injected[kind] == 1 else kind}" for kind in order)
+    return ", ".join(kinds) or "none"
 
 
 def _print_violations(plan: SimulationPlan, tally: Tally) -> None:
     assert tally.violated_seed is not None, "a violation belongs to a run"
     print_line(f"checkers   {count(len(tally.violations), 'violation')} with seed {tally.violated_seed}:")
     for violation in tally.violations[:_VIOLATIONS_PRINTED_MAX]:
-        say_wrapped(f"  {violation}")
+        print_wrapped(f"  {violation}")
     if len(tally.violations) > _VIOLATIONS_PRINTED_MAX:
         print_line(f"  and {len(tally.violations) - _VIOLATIONS_PRINTED_MAX} more")
     print_line("run it again:")

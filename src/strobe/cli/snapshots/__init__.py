@@ -1,1 +1,5 @@
-"""The commands that inspect and maintain a store: `snapshot`, `keys`, `store repair`."""
+"""The commands that inspect and maintain a store: `strobe snapshot`, `strobe keys`, `strobe store repair`.
+
+In: a store, and the names of snapshots. Out: tables, reports or JSON; the work is in `strobe.storage`. `snapshot
+take` also asks a running coordinator.
+"""

@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from strobe.causality.pictures import Picture, picture_of
+from strobe.causality.predicate_input import PredicateInput, predicate_input_of
 from strobe.causality.predicates import Deadlock, Garbage, Predicate, Termination, deadlock, garbage, termination
 from strobe.causality.proof import require
 from strobe.cli.shell.commands import JsonOption, StoreOption
@@ -32,17 +32,17 @@ def predicates(
     """
     snapshot = Store.open(store).load(id)
     require(snapshot)
-    picture = picture_of(snapshot)
+    facts = predicate_input_of(snapshot)
     found: dict[str, Found] = {
-        Predicate.DEADLOCK: deadlock(picture),
-        Predicate.TERMINATION: termination(picture),
-        Predicate.GARBAGE: garbage(picture),
+        Predicate.DEADLOCK: deadlock(facts),
+        Predicate.TERMINATION: termination(facts),
+        Predicate.GARBAGE: garbage(facts),
     }
     if json:
         shown = {name: _document(one) for name, one in found.items()}
-        print_json({"id": str(snapshot.id), "declares": picture.declares, **shown})
+        print_json({"id": str(snapshot.id), "declares": facts.declares, **shown})
     else:
-        _print(str(snapshot.id), picture, found)
+        _print(str(snapshot.id), facts, found)
     return 1 if found[Predicate.DEADLOCK].holds else 0
 
 
@@ -50,11 +50,11 @@ def _document(one: Found) -> dict[str, object]:
     return {"holds": one.holds, "because": str(one), **msgspec.structs.asdict(one)}
 
 
-def _print(snapshot_id: str, picture: Picture, found: dict[str, Found]) -> None:
+def _print(snapshot_id: str, facts: PredicateInput, found: dict[str, Found]) -> None:
     print_line(f"snapshot {snapshot_id}")
     rows = [[name, "yes" if one.holds else "no", str(one)] for name, one in found.items()]
     print_table([Column("predicate", name=True), Column("holds", name=True), Column("because")], rows)
-    if not picture.declares:
+    if not facts.declares:
         print_line()
         print_line(
             "no process declares anything, so each is assumed to be able to act at any time; see docs/predicates.md"

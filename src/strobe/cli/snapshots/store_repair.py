@@ -142,10 +142,10 @@ def _report(examined: Examined, store: str) -> None:
         print_line(
             f"put the files back from a copy of the store; readers start at the checkpoint at {base} without them"
         )
-    if examined.gap is not None:
+    if examined.gap is not None and not examined.missing:
         print_line("put the files back from a copy of the store, or move the files beyond the gap out of the log:")
         print_line(f"    strobe store repair {store} --set-aside {examined.gap.end}")
-    elif needed:
+    elif needed and examined.gap is None:
         print_line("put the files back from a copy of the store, or fence an entry off:")
         print_line(f"    strobe store repair {store} --fence {needed[0].position}")
 

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from strobe.cli.arguments.coordinator_options import ApiOption, RunningStore, TimeoutOption, find_coordinator
-from strobe.cli.shell.background_call import ask
+from strobe.cli.arguments.stores import ApiOption, RunningStore, TimeoutOption, find_coordinator
 from strobe.cli.shell.commands import JsonOption
 from strobe.cli.shell.output import ProgressLine, print_error, print_json, print_line
+from strobe.cli.shell.waiting import ask
 from strobe.errors import TransportError
 from strobe.runtime.api.client import Client
 from strobe.runtime.messages.api_documents import Status
@@ -39,7 +39,7 @@ def take(
     with ProgressLine() as progress, progress.ticking("taking a snapshot"):
         asked = ask(lambda: client.take(wait, tuple(initiators or ()), timeout))
         if not wait_for([asked], SOON_S).done:
-            _tell_obstacle(client, progress)
+            _show_obstacle(client, progress)
         taken = asked.result()
     if json:
         print_json(taken)
@@ -50,7 +50,7 @@ def take(
     return 1 if taken.outcome == "aborted" else 0
 
 
-def _tell_obstacle(client: Client, progress: ProgressLine) -> None:
+def _show_obstacle(client: Client, progress: ProgressLine) -> None:
     with contextlib.suppress(TransportError):  # the snapshot request reports the same failure soon
         obstacle = _obstacle(client.status())
         if obstacle:

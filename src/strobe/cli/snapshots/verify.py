@@ -151,9 +151,9 @@ def _print_verified(verified: list[Verified], problems: list[Problem], files_too
     rows = [[one.id, one.verdict, line] for one in verified for line in _details(one)]
     if rows:
         print_table([Column("snapshot", name=True), Column("verdict", name=True), Column("")], rows)
-    told = {finding.subject for one in verified for finding in one.findings}
+    reported = {finding.subject for one in verified for finding in one.findings}
     for problem in problems:
-        if problem.place not in told:
+        if problem.place not in reported:
             print_line(f"damaged: {problem}")
     print_line()
     if problems and not verified:

@@ -6,8 +6,7 @@ from typing import Any
 import msgspec
 
 from strobe.causality.trace import Trace
-from strobe.cli.arguments.systems import open_system
-from strobe.cli.shell.user_failures import running
+from strobe.cli.arguments.systems import open_system, running
 from strobe.errors import UsageError
 from strobe.process import System
 from strobe.protocol import Snapshot

@@ -130,11 +130,11 @@ class _Looking:
         self._seen = self._steps
 
     def _why(self) -> str:
-        looked = f"has searched for one event for {_MATCHING_S_MAX:.0f} seconds"
+        searched = f"has searched for one event for {_MATCHING_S_MAX:.0f} seconds"
         if self._by_default:
-            return f"the parser {looked}: a line there is too long for a log"
+            return f"the parser {searched}: a line there is too long for a log"
         return (
-            f"the regular expression {looked}: it may have exponentially many ways to fail, or a line there is very "
+            f"the regular expression {searched}: it may have exponentially many ways to fail, or a line there is very "
             "long; avoid repetitions within repetitions, as in (a+)+ or (.*)*"
         )
 

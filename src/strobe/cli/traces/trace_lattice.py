@@ -21,7 +21,7 @@ from strobe.cli.shell.output import (
     print_json,
     print_line,
     print_table,
-    say_wrapped,
+    print_wrapped,
     size_text,
 )
 from strobe.cli.traces.trace_files import PathArgument, SinceOption, read_any
@@ -90,8 +90,8 @@ def lattice(
             ask = possibly if possibly_ is not None else definitely
             found = ask(trace, possibly_ or definitely_ or "", most, states, looked_at)
     if count_:
-        return _tell_count(trace, counted, json)
-    return _tell_answer(trace, found, json)
+        return _print_count(trace, counted, json)
+    return _print_answer(trace, found, json)
 
 
 def _read(path: str, since: str | None, system: str | None, store: str | None) -> tuple[Trace, KnownStates | None]:
@@ -104,7 +104,7 @@ def _read(path: str, since: str | None, system: str | None, store: str | None) -
     return trace, states_of(trace, system, snapshots)
 
 
-def _tell_count(trace: Trace, counted: CutCount, json: bool) -> int:
+def _print_count(trace: Trace, counted: CutCount, json: bool) -> int:
     if json:
         print_json({"trace": trace.name, "cuts": counted.cuts, "complete": counted.complete})
     elif counted.complete:
@@ -114,11 +114,11 @@ def _tell_count(trace: Trace, counted: CutCount, json: bool) -> int:
     return EXIT_HOLDS if counted.complete else EXIT_UNDECIDED
 
 
-def _tell_answer(trace: Trace, found: Detection, json: bool) -> int:
+def _print_answer(trace: Trace, found: Detection, json: bool) -> int:
     if json:
         print_json(_document(trace, found))
     else:
-        say_wrapped(_sentence(found))
+        print_wrapped(_sentence(found))
         if found.cut is not None:
             _print_cut(trace, found)
         if found.path is not None:
@@ -129,7 +129,7 @@ def _tell_answer(trace: Trace, found: Detection, json: bool) -> int:
 
 
 def _sentence(found: Detection) -> str:
-    looked = f"{count(found.examined, 'cut')} examined" if found.method == "lattice" else "no search needed"
+    searched = f"{count(found.examined, 'cut')} examined" if found.method == "lattice" else "no search needed"
     if found.answer is None:
         return f"{found.question}: undecided after {count(found.examined, 'cut')}{_why_undecided(found)}"
     if found.question == "possibly":
@@ -140,7 +140,7 @@ def _sentence(found: Detection) -> str:
         text = "no: an observer may never see it hold, as in this order"
     else:  # a conjunction is decided before such an order is searched
         return f"{found.question}: {_NO_ORDER}"
-    return f"{found.question}: {text} ({looked})"
+    return f"{found.question}: {text} ({searched})"
 
 
 def _why_undecided(found: Detection) -> str:

@@ -13,17 +13,20 @@ from strobe.protocol.coordinator.messages import (
     SentCountsArrived,
 )
 from strobe.protocol.values.ids import SnapshotId
-from strobe.protocol.values.log_entries import Abort, Begin
+from strobe.protocol.values.log_entries import Abort, Begin, ProcessRecord
 from strobe.protocol.values.view import View
 
 
 class Attempt(msgspec.Struct):
-    """One snapshot under way: its view, the processes whose fragments have arrived, and whether it is ending."""
+    """One snapshot under way: its view, the fragments that have arrived, and whether it is ending.
+
+    `arrived` has the record of each stored fragment, or None if the host itself keeps the fragments.
+    """
 
     begin: Begin
     view: View
     deadline_us: int
-    arrived: set[str]
+    arrived: dict[str, ProcessRecord | None]
     aborting: bool = False
     committing: bool = False
 
@@ -31,9 +34,14 @@ class Attempt(msgspec.Struct):
     def ending(self) -> bool:
         return self.aborting or self.committing
 
+    def records(self) -> dict[str, ProcessRecord]:
+        """Return the records of the processes of its view."""
+        found = {process: self.arrived[process] for process in self.view.processes}
+        return {process: record for process, record in found.items() if record is not None}
+
     @property
     def whole(self) -> bool:
-        return len(self.arrived) >= len(self.view.processes) and self.arrived.issuperset(self.view.processes)
+        return len(self.arrived) >= len(self.view.processes) and self.arrived.keys() >= self.view.members
 
 
 class Attempts:
@@ -45,15 +53,19 @@ class Attempts:
 
     def begin(self, snapshot: SnapshotId, begin: Begin, view: View, now_us: int) -> Attempt:
         """The log has its `Begin`: start its time-out."""
-        attempt = self.open[snapshot] = Attempt(begin, view, now_us + self.timeout_us, set())
+        attempt = self.open[snapshot] = Attempt(begin, view, now_us + self.timeout_us, {})
         return attempt
 
-    def take_whole(self) -> list[SnapshotId]:
+    def take_whole(self) -> list[tuple[SnapshotId, Attempt]]:
         """Return the snapshots that now have all of their fragments, and mark them as committing."""
-        whole = [snapshot for snapshot, attempt in self.open.items() if attempt.whole and not attempt.ending]
-        for snapshot in whole:
-            self.open[snapshot].committing = True
+        whole = [(snapshot, attempt) for snapshot, attempt in self.open.items() if attempt.whole and not attempt.ending]
+        for _, attempt in whole:
+            attempt.committing = True
         return whole
+
+    @property
+    def committing(self) -> bool:
+        return any(attempt.committing for attempt in self.open.values())
 
     def not_committed(self, snapshot: SnapshotId) -> Attempt | None:
         """Its commit is no longer under way. Return the attempt if it still has no outcome."""
@@ -105,6 +117,9 @@ class Attempts:
                 reason = f"timed out after {self.timeout_us / 1_000_000:g} s without {lacking}"
                 effects += self.end(attempt, reason, now_us)
         return effects
+
+    def end_all(self, reason: str, now_us: int) -> list[CoordinatorEffect]:
+        return [effect for attempt in self.open.values() for effect in self.end(attempt, reason, now_us)]
 
     def end(self, attempt: Attempt, reason: str, now_us: int) -> list[CoordinatorEffect]:
         """Abort one for this reason, unless it is already ending."""

@@ -106,7 +106,7 @@ class Membership:
             process for process in sorted(self._left) if process not in self.leaving and not self.unreleased(process)
         )
 
-    def want(self, change: Change) -> None:
+    def request(self, change: Change) -> None:
         """Queue a change; raise UsageError if it is not allowed, or makes no sense after the queued ones."""
         if isinstance(change, LeaveWanted) and change.process in self.staying:
             raise UsageError(f"process {change.process} cannot leave: {self.staying[change.process]}")
@@ -267,7 +267,7 @@ class Membership:
             if event.process in self.leaving and event.process in self.outputs:
                 left, joined = self.leaving[event.process], self.joined.get(event.process, 0)
                 self.staged[event.process] = Departure(event.sinks, view=left, joined=joined)
-        return self._let_go()
+        return self._take_drained()
 
     def covered(self) -> dict[str, Departure]:
         """Return the departed processes whose output a snapshot of this view covers."""
@@ -281,7 +281,7 @@ class Membership:
         """Return the first view with each process of this view that was not there from the beginning."""
         return {process: self.joined[process] for process in self.view.processes if self.joined.get(process)}
 
-    def lives(self) -> dict[str, int]:
+    def first_views(self) -> dict[str, int]:
         """Return the first view with each of `everyone`; 0: it was there from the beginning."""
         return {process: self.joined.get(process, 0) for process in self.everyone}
 
@@ -330,7 +330,7 @@ class Membership:
         del self.leaving[process]
         return True
 
-    def _let_go(self) -> list[str]:
+    def _take_drained(self) -> list[str]:
         # A change is made only on a settled view. So the last messages of a process that left in an earlier view were
         # received.
         free = [

@@ -51,24 +51,24 @@ def check_memory(memory: Memory, entries: int) -> None:
             SnapshotId.parse(printed)
     if any(counter > entries * COUNTER_AHEAD_MAX for _, counter in memory.counters):
         raise ValueError("a counter of snapshots is further ahead than this number of entries allows")
-    recall(reading_brain(), memory)
+    recall(replay_lifecycle(), memory)
 
 
 _NO_VIEW = View(0, (), ())
 
 
-def reading_brain() -> Lifecycle:
+def replay_lifecycle() -> Lifecycle:
     """Return a `Lifecycle` that only reads a log, for `remember`."""
     return Lifecycle(_NO_VIEW, Policy(), "", epoch=0, recovering=True)
 
 
-def remember(brain: Lifecycle) -> Memory:
-    """Return the memory of a `Lifecycle` that was made by `reading_brain` and is still reading the log."""
-    assert brain.recovering, "a brain that has taken over has more than the log"
-    rollback, outcomes, schedule = brain.rollback, brain.outcomes, brain.schedule
+def remember(lifecycle: Lifecycle) -> Memory:
+    """Return the memory of a `Lifecycle` that was made by `replay_lifecycle` and is still reading the log."""
+    assert lifecycle.recovering, "a lifecycle that has taken over has more than the log"
+    rollback, outcomes, schedule = lifecycle.rollback, lifecycle.outcomes, lifecycle.schedule
     return Memory(
-        epoch=brain.epoch,
-        view=_known(brain.view),
+        epoch=lifecycle.epoch,
+        view=_known(lifecycle.view),
         first_view=_known(rollback.first_view),
         epoch_view=_known(rollback.epoch_view),
         restored=rollback.restored,
@@ -77,19 +77,19 @@ def remember(brain: Lifecycle) -> Memory:
         blames=tuple(rollback.blames),
         counters=tuple(sorted(outcomes.counters.items())),
         ended=tuple((str(snapshot), committed) for snapshot, committed in outcomes.ended.items()),
-        open=tuple(attempt.begin for attempt in brain.open.values()),
-        views=tuple(attempt.view for attempt in brain.open.values()),
+        open=tuple(attempt.begin for attempt in lifecycle.open.values()),
+        views=tuple(attempt.view for attempt in lifecycle.open.values()),
         unretried=tuple(schedule.unretried.values()),
         retried=tuple(sorted(map(str, schedule.retried))),
-        membered=brain.membership.remember(),
+        membered=lifecycle.membership.remember(),
     )
 
 
-def recall(brain: Lifecycle, memory: Memory) -> None:
+def recall(lifecycle: Lifecycle, memory: Memory) -> None:
     """Put `memory` into a `Lifecycle` that has read nothing yet; it continues with the next entry."""
-    assert brain.recovering, "only a brain that reads the log back can go on from there"
-    rollback, outcomes, schedule = brain.rollback, brain.outcomes, brain.schedule
-    brain.epoch = outcomes.epoch = memory.epoch
+    assert lifecycle.recovering, "only a lifecycle that reads the log back can go on from there"
+    rollback, outcomes, schedule = lifecycle.rollback, lifecycle.outcomes, lifecycle.schedule
+    outcomes.epoch = memory.epoch
     rollback.first_view = memory.first_view or rollback.first_view
     rollback.epoch_view = memory.epoch_view or rollback.epoch_view
     rollback.restored, rollback.newest, rollback.forked = memory.restored, memory.newest, memory.forked
@@ -98,10 +98,10 @@ def recall(brain: Lifecycle, memory: Memory) -> None:
     outcomes.ended = {SnapshotId.parse(snapshot): committed for snapshot, committed in memory.ended}
     for begin, view in zip(memory.open, memory.views, strict=True):
         # Its time-out starts when the whole log has been read.
-        brain.open[SnapshotId.parse(begin.snapshot)] = Attempt(begin, view, 0, set())
+        lifecycle.open[SnapshotId.parse(begin.snapshot)] = Attempt(begin, view, 0, {})
     schedule.unretried = {begin.snapshot: begin for begin in memory.unretried}
     schedule.retried = {SnapshotId.parse(snapshot) for snapshot in memory.retried}
-    brain.membership.recall(memory.view or brain.view, memory.membered)
+    lifecycle.membership.recall(memory.view or lifecycle.view, memory.membered)
 
 
 def _known(view: View) -> View | None:

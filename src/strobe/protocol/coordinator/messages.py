@@ -8,7 +8,7 @@ from strobe.names import Name
 from strobe.plain_text import shortened
 from strobe.protocol.values.bounds import KEYS_MAX, TEXT_MAX, Count, PrintedId, ViewNumber
 from strobe.protocol.values.ids import SnapshotId
-from strobe.protocol.values.log_entries import Departure, Entry, EntryRef, ReadEntry
+from strobe.protocol.values.log_entries import Begin, Departure, Entry, EntryRef, ProcessRecord, ReadEntry
 from strobe.protocol.values.view import ChannelSpec, View
 
 Counts = Annotated[dict[Name, Count], msgspec.Meta(max_length=KEYS_MAX)]
@@ -45,11 +45,12 @@ class SnapshotStarted(msgspec.Struct, frozen=True):
 
 
 class FragmentArrived(msgspec.Struct, frozen=True):
-    """The host has received a process's fragment."""
+    """The host has received a process's fragment. `record` is for the manifest; None if the host makes that itself."""
 
     snapshot: SnapshotId
     process: Name
     view: ViewNumber
+    record: ProcessRecord | None = None
 
 
 class SentCountsArrived(msgspec.Struct, frozen=True):
@@ -228,15 +229,18 @@ class Append(msgspec.Struct, frozen=True):
 class CommitSnapshot(msgspec.Struct, frozen=True):
     """All fragments have arrived: verify their proof, store them, append the commit entry with the manifest.
 
-    If that fails, respond with `CommitFailed`. `departed` and `joined` go into the manifest.
+    If that fails, respond with `CommitFailed`. The manifest is made from the other fields.
     """
 
     snapshot: SnapshotId
+    begin: Begin
+    view: View
+    records: dict[str, ProcessRecord] = {}
     departed: dict[str, Departure] = {}
     joined: dict[str, int] = {}
 
 
-class AskToRecord(msgspec.Struct, frozen=True):
+class RequestRecording(msgspec.Struct, frozen=True):
     """Request a recording from `process`. A process that has already finished sends its fragment again."""
 
     process: Name
@@ -251,7 +255,7 @@ class RelaySentCount(msgspec.Struct, frozen=True):
     count: Count
 
 
-class TellOutcome(msgspec.Struct, frozen=True):
+class ReportOutcome(msgspec.Struct, frozen=True):
     """Send `process` the outcome of `snapshot`, so that it frees its buffers."""
 
     process: Name
@@ -260,14 +264,14 @@ class TellOutcome(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-class TellSettled(msgspec.Struct, frozen=True):
+class ReportSettled(msgspec.Struct, frozen=True):
     """Inform `process` that every snapshot below `counter` has its outcome."""
 
     process: Name
     counter: Count
 
 
-class TellView(msgspec.Struct, frozen=True):
+class InstallView(msgspec.Struct, frozen=True):
     process: Name
     view: View
 
@@ -283,7 +287,7 @@ class ChooseSnapshot(msgspec.Struct, frozen=True):
     fork: bool = False
 
 
-class TellRestore(msgspec.Struct, frozen=True):
+class RestoreState(msgspec.Struct, frozen=True):
     """Order `process` to restore its state from `restored`, in a new epoch; None: start from the beginning (R1).
 
     `commit` is the log entry that committed it; None: it must be searched for.
@@ -331,13 +335,13 @@ class WakeAt(msgspec.Struct, frozen=True):
 CoordinatorEffect = (
     Append
     | CommitSnapshot
-    | AskToRecord
+    | RequestRecording
     | RelaySentCount
-    | TellOutcome
-    | TellSettled
-    | TellView
+    | ReportOutcome
+    | ReportSettled
+    | InstallView
     | ChooseSnapshot
-    | TellRestore
+    | RestoreState
     | Reset
     | Halt
     | Dismiss

@@ -27,8 +27,8 @@ class SnapshotOutcomes:
         # Snapshots that a process initiated and the coordinator refused: never begun, but reported as ended. Only the
         # newest are kept: a process that was away and gets no outcome frees its buffers after a time-out (E7).
         self.refused: dict[SnapshotId, None] = {}
-        # Fragments that arrived before their snapshot was announced, with the view each was recorded in.
-        self.unclaimed: dict[SnapshotId, dict[str, int]] = {}
+        # Fragments that arrived before their snapshot was announced, by process.
+        self.unclaimed: dict[SnapshotId, dict[str, FragmentArrived]] = {}
         # The highest counter in the log, by epoch.
         self.counters: dict[int, int] = {}
 
@@ -79,7 +79,7 @@ class SnapshotOutcomes:
 
     def keep_unclaimed(self, event: FragmentArrived) -> None:
         """Remember a fragment that arrived before the announcement of its snapshot, which a process has initiated."""
-        self.unclaimed.setdefault(event.snapshot, {})[event.process] = event.view
+        self.unclaimed.setdefault(event.snapshot, {})[event.process] = event
         if len(self.unclaimed) > IDS_REMEMBERED:
             del self.unclaimed[min(self.unclaimed)]
 

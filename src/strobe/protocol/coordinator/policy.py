@@ -4,6 +4,7 @@ import math
 
 import msgspec
 
+from strobe.backoff import wait_after
 from strobe.errors import UsageError
 
 
@@ -39,7 +40,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     def backoff_after(self, attempt: int) -> int:
         """Return the back-off after `attempt` failed attempts, in microseconds."""
-        return min(self.backoff_us_max, self.backoff_us << min(attempt - 1, 32))
+        return wait_after(attempt, self.backoff_us, self.backoff_us_max)
 
 
 def advise_interval_s(snapshot_cost_s: float, mean_time_between_failures_s: float) -> float:

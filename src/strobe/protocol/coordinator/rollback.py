@@ -31,9 +31,9 @@ from strobe.protocol.coordinator.messages import (
     ProcessWithoutState,
     Reset,
     RestoreRefused,
+    RestoreState,
     RestoreWanted,
     SnapshotChosen,
-    TellRestore,
 )
 from strobe.protocol.coordinator.policy import Policy
 from strobe.protocol.values.log_entries import EpochStart
@@ -57,7 +57,7 @@ class RollbackRequest(msgspec.Struct):
     """A rollback that will happen. `needed`: a process cannot continue without it."""
 
     reason: str
-    goal: RollbackTarget = NEWEST
+    target: RollbackTarget = NEWEST
     needed: bool = False
     blamed: str | None = None
 
@@ -80,8 +80,8 @@ class Rollback:
         # Processes of `started` that are only assumed to have started.
         self.assumed: set[str] = set()
         # Processes that have no state and wait for the rollback.
-        self.blanks: set[str] = set()
-        self.wish: RollbackRequest | None = None
+        self.stateless: set[str] = set()
+        self.request: RollbackRequest | None = None
         self.choosing = False
         self.starting: EpochStart | None = None
         self.outdated = False
@@ -92,18 +92,18 @@ class Rollback:
     @property
     def pending(self) -> bool:
         """Whether nothing may begin: a rollback is pending, or everything was stopped."""
-        return self.wish is not None or self.starting is not None or self.halt is not None
+        return self.request is not None or self.starting is not None or self.halt is not None
 
     def seen(self, process: str) -> None:
         """A process is connected with its state of this epoch."""
         self.present.add(process)
         self.started.add(process)
         self.assumed.discard(process)
-        self.blanks.discard(process)
+        self.stateless.discard(process)
 
     # Reasons
 
-    def blank(
+    def connected_without_state(
         self, event: ProcessWithoutState, members: Collection[str], epoch: int, view: View, now_us: int
     ) -> list[CoordinatorEffect]:
         """A process is connected without its state: it starts, joins again, or all processes roll back."""
@@ -115,7 +115,7 @@ class Rollback:
             return [Reset(process)] if event.epoch else []
         if process in self.started:
             return self._lost_its_state(event, now_us)
-        return self._tell(process, epoch) if self.restores(view) and not self.pending else []
+        return self._order_restore(process, epoch) if self.restores(view) and not self.pending else []
 
     def restores(self, view: View) -> bool:
         """Return whether a process that has not started yet starts from the epoch's snapshot, given the current `view`.
@@ -130,28 +130,28 @@ class Rollback:
         Otherwise it has missed a rollback, or was restarted with the whole system.
         """
         process = event.process
-        wish = self.wish or RollbackRequest(
-            f"{process} missed a rollback" if event.epoch else f"{process} is there without state"
+        request = self.request or RollbackRequest(
+            f"{process} missed a rollback" if event.epoch else f"{process} is connected without state"
         )
         blamed = None if event.epoch or process in self.assumed else process
-        if not wish.needed and blamed is not None:
+        if not request.needed and blamed is not None:
             if self._is_blamed_too_often(blamed, now_us):
                 return self._halt(self._blame_report(blamed), blamed)
-            wish.blamed = blamed
-        wish.needed = True
-        self.wish = wish
-        self.blanks.add(process)
+            request.blamed = blamed
+        request.needed = True
+        self.request = request
+        self.stateless.add(process)
         return []
 
-    def want(self, event: RestoreWanted) -> None:
+    def ask(self, event: RestoreWanted) -> None:
         """A rollback is requested. If one is pending, it takes the target of this one, if that names a snapshot."""
-        goal = RollbackTarget(event.snapshot, event.fork)
-        if self.wish is None:
-            self.wish = RollbackRequest(event.reason, goal)
-        elif goal != NEWEST:
-            self.wish.goal, self.outdated = goal, True
-            if not self.wish.needed:
-                self.wish.reason = event.reason
+        target = RollbackTarget(event.snapshot, event.fork)
+        if self.request is None:
+            self.request = RollbackRequest(event.reason, target)
+        elif target != NEWEST:
+            self.request.target, self.outdated = target, True
+            if not self.request.needed:
+                self.request.reason = event.reason
 
     def _is_blamed_too_often(self, process: str, now_us: int) -> bool:
         since = now_us - self.policy.rollback_window_us
@@ -173,54 +173,56 @@ class Rollback:
         self.blames.append((now_us, process))
         times, seconds = self.policy.rollbacks_max, self.policy.rollback_window_us / 1_000_000
         return (
-            f"it has made everybody roll back {times} times within {seconds:g} s. Find out why it crashes, mend that, "
-            f"and start it again when it has been out for {seconds:g} s"
+            f"it has caused {times} rollbacks within {seconds:g} s. Find out why it crashes, fix that, and start it "
+            f"again after it has been down for {seconds:g} s"
         )
 
     def _blame_report(self, process: str) -> str:
         times, seconds = self.policy.rollbacks_max, self.policy.rollback_window_us / 1_000_000
         return (
-            f"process {process} has crashed again, after it made everybody roll back {times} times within "
-            f"{seconds:g} s: all is stopped. Find out why {process} crashes, mend that, and start again; it goes on "
-            f"from the newest complete snapshot"
+            f"process {process} has crashed again, after it caused {times} rollbacks within {seconds:g} s: everything "
+            f"is stopped. Find out why {process} crashes, fix that, and start the system again; it continues from the "
+            f"newest complete snapshot"
         )
 
     def _halt(self, report: str, blamed: str | None = None) -> list[CoordinatorEffect]:
-        self.halt, self.wish = Halt(report, blamed), None
+        self.halt, self.request = Halt(report, blamed), None
         return [self.halt]
 
     # The target
 
     def choose(self, calm: bool) -> list[CoordinatorEffect]:
         """Order the choice of a snapshot, once everything under way has its outcome."""
-        if self.wish is None or self.choosing or self.starting is not None or not calm:
+        if self.request is None or self.choosing or self.starting is not None or not calm:
             return []
         self.choosing, self.outdated = True, False
-        return [ChooseSnapshot(self.wish.goal.snapshot, self.wish.goal.fork)]
+        return [ChooseSnapshot(self.request.target.snapshot, self.request.target.fork)]
 
     def chosen(self, event: SnapshotChosen, epoch: int, view: View, now_us: int) -> list[CoordinatorEffect]:
         """The host has verified a snapshot: start an epoch with it, if it is still the right one."""
         answered, self.choosing = self.choosing, False
-        if not answered or self.outdated or self.wish is None:
+        if not answered or self.outdated or self.request is None:
             return []
         then = msgspec.structs.replace(event.view or self.first_view, number=view.number + 1)
-        fork = self.wish.goal.fork or (self.forked and event.snapshot == self.restored)
-        self.starting = EpochStart(epoch + 1, now_us, event.snapshot, then, self.wish.reason, self.wish.blamed, fork)
+        fork = self.request.target.fork or (self.forked and event.snapshot == self.restored)
+        self.starting = EpochStart(
+            epoch + 1, now_us, event.snapshot, then, self.request.reason, self.request.blamed, fork
+        )
         return [Append(self.starting)]
 
     def refused(self, event: RestoreRefused) -> list[CoordinatorEffect]:
         """The snapshot cannot be restored: take the newest if a rollback is needed, otherwise continue as before."""
         answered, self.choosing = self.choosing, False
-        if not answered or self.outdated or self.wish is None:
+        if not answered or self.outdated or self.request is None:
             return []
-        if not self.wish.needed:
-            self.wish = None
-        elif self.wish.goal.snapshot is not None:
-            self.wish.goal = NEWEST
+        if not self.request.needed:
+            self.request = None
+        elif self.request.target.snapshot is not None:
+            self.request.target = NEWEST
         else:
             return self._halt(
-                f"{self.wish.reason}, and no snapshot can be restored: {event.reason}. Mend what stands against it, or "
-                "start again from one that has nothing against it (strobe up --restore ID, or with --fork)"
+                f"{self.request.reason}, and no snapshot can be restored: {event.reason}. Fix that, or start the "
+                "system again from another snapshot (strobe up --restore ID, or with --fork)"
             )
         return []
 
@@ -228,7 +230,7 @@ class Rollback:
         """Stop at once: another rollback would fail the same way (E9). Reports from an older epoch are ignored."""
         if event.epoch != epoch or self.halt is not None:
             return []
-        return self._halt(f"process {event.process} cannot be restored, and all is stopped: {event.reason}")
+        return self._halt(f"process {event.process} cannot be restored, and everything is stopped: {event.reason}")
 
     def committed(self, snapshot: str, view: View) -> None:
         """The log has a newer complete snapshot, which the pending choice did not know of.
@@ -243,8 +245,8 @@ class Rollback:
 
         If the change is not this coordinator's `own`, another one may have ordered them to start.
         """
-        untold = set(view.processes).difference(before.processes, self.present) if own else set()
-        self.started = self.started.union(view.processes) - untold
+        unordered = set(view.processes).difference(before.processes, self.present) if own else set()
+        self.started = self.started.union(view.processes) - unordered
         self.outdated = True
 
     def take_over(self, everyone: Collection[str]) -> None:
@@ -273,7 +275,7 @@ class Rollback:
 
         If a user requested this very snapshot, and so all of its processes: those not seen since a restart.
         """
-        asked_for = entry == self.starting and self.wish is not None and self.wish.goal.snapshot is not None
+        asked_for = entry == self.starting and self.request is not None and self.request.target.snapshot is not None
         return self.assumed if asked_for else set()
 
     def epoch_logged(
@@ -284,21 +286,21 @@ class Rollback:
         self._remember(entry, view)
         if recovering or self.halt is not None:
             return []
-        if own and self.outdated and self.wish is not None:
+        if own and self.outdated and self.request is not None:
             # This epoch was overtaken by a commit on its way to the log. No process gets orders for it: the next epoch
             # starts from that commit.
-            goal = self.wish.goal
-            if goal.snapshot is None:  # if the overtaken epoch was a fork, so is the next
-                goal = RollbackTarget(overtook, goal.fork or entry.fork)
-            self.wish = RollbackRequest(self.wish.reason, goal, needed=True)
+            target = self.request.target
+            if target.snapshot is None:  # if the overtaken epoch was a fork, so is the next
+                target = RollbackTarget(overtook, target.fork or entry.fork)
+            self.request = RollbackRequest(self.request.reason, target, needed=True)
             return []
-        if own or (self.wish is not None and self.wish.goal.snapshot is None):
-            self.wish = None
+        if own or (self.request is not None and self.request.target.snapshot is None):
+            self.request = None
         self.outdated = True  # a pending choice was meant for the previous epoch
-        self.blanks.clear()
+        self.stateless.clear()
         self.started = set() if own else set(view.processes)
         self.assumed = set(self.started)
-        return self._tell_everybody(entry.epoch, leaving)
+        return self._order_everyone(entry.epoch, leaving)
 
     def _remember(self, entry: EpochStart, view: View) -> None:
         if entry.blamed is not None:
@@ -309,7 +311,7 @@ class Rollback:
         self.restored = self.newest = entry.restored
         self.forked = entry.fork
 
-    def _tell_everybody(self, epoch: int, leaving: Collection[str]) -> list[CoordinatorEffect]:
+    def _order_everyone(self, epoch: int, leaving: Collection[str]) -> list[CoordinatorEffect]:
         """Processes of the view restore; processes that joined later join again; processes that have left may exit.
 
         A process that had left by the time of the snapshot is informed after its `Reset` of the output that it still
@@ -318,13 +320,13 @@ class Rollback:
         effects: list[CoordinatorEffect] = []
         for process in sorted(self.present):
             if process in self.epoch_view.processes:
-                effects += self._tell(process, epoch)
+                effects += self._order_restore(process, epoch)
             else:
                 effects.append(Dismiss(process) if process in leaving else Reset(process))
         self.present.difference_update(set(leaving).difference(self.epoch_view.processes))
         return effects
 
-    def _tell(self, process: str, epoch: int) -> list[CoordinatorEffect]:
+    def _order_restore(self, process: str, epoch: int) -> list[CoordinatorEffect]:
         self.started.add(process)
         self.assumed.discard(process)
-        return [TellRestore(process, epoch, self.epoch_view, self.restored, self.forked)]
+        return [RestoreState(process, epoch, self.epoch_view, self.restored, self.forked)]

@@ -35,7 +35,7 @@ class Schedule:
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
-        self.wants: deque[PendingSnapshot] = deque()
+        self.queue: deque[PendingSnapshot] = deque()
         # Snapshots that have been retried, by this or another coordinator.
         self.retried: set[SnapshotId] = set()
         # While the log is read back: snapshots aborted after the last commit and not retried yet.
@@ -44,25 +44,27 @@ class Schedule:
         self.last_outcome_us: int | None = None
         self.next_scheduled_us = policy.interval_us
 
-    def want(self, initiators: tuple[str, ...] = (), awaited: bool = False) -> None:
+    def request(self, initiators: tuple[str, ...] = (), awaited: bool = False) -> None:
         """Add a snapshot, unless a pending one serves as well: simultaneous requests share one snapshot (E10)."""
-        for at, want in enumerate(self.wants):
-            if want.answers(initiators):
-                self.wants[at] = msgspec.structs.replace(want, awaited=want.awaited and awaited)
+        for at, pending in enumerate(self.queue):
+            if pending.answers(initiators):
+                self.queue[at] = msgspec.structs.replace(pending, awaited=pending.awaited and awaited)
                 return
-        self.wants.append(PendingSnapshot(initiators, awaited=awaited))
+        self.queue.append(PendingSnapshot(initiators, awaited=awaited))
 
     def withdraw(self, waiting: Collection[tuple[str, ...]]) -> None:
         """Drop pending snapshots that only clients outside `waiting` have awaited."""
-        self.wants = deque(
-            want for want in self.wants if not want.awaited or any(want.answers(initiators) for initiators in waiting)
+        self.queue = deque(
+            pending
+            for pending in self.queue
+            if not pending.awaited or any(pending.answers(initiators) for initiators in waiting)
         )
 
     def requeue(self, begin: Begin, now_us: int) -> None:
         """The snapshot of `begin` was aborted: retry it after a back-off, unless that was the last attempt."""
         if begin.attempt < self.policy.attempts_max:
             not_before = now_us + self.policy.backoff_after(begin.attempt)
-            self.wants.append(PendingSnapshot(begin.initiators, not_before, begin.attempt + 1, begin.snapshot))
+            self.queue.append(PendingSnapshot(begin.initiators, not_before, begin.attempt + 1, begin.snapshot))
 
     def note_aborted(self, begin: Begin) -> None:
         """While the log is read back: the snapshot of `begin` was aborted. A later commit makes a retry unnecessary."""
@@ -81,27 +83,31 @@ class Schedule:
     def give_back(self, begin: Begin) -> None:
         """`begin` was not appended: queue it again, unless another coordinator has begun that retry."""
         if begin.retries is None or SnapshotId.parse(begin.retries) not in self.retried:
-            self.wants.appendleft(PendingSnapshot(begin.initiators, 0, begin.attempt, begin.retries))
+            self.queue.appendleft(PendingSnapshot(begin.initiators, 0, begin.attempt, begin.retries))
 
     def logged(self, begin: Begin) -> None:
         """The log has `begin`, by any writer. If it is a retry, no other one is needed."""
         if begin.retries is not None:
             self.retried.add(SnapshotId.parse(begin.retries))
             self.unretried.pop(begin.retries, None)
-            self.wants = deque(want for want in self.wants if want.retries != begin.retries)
+            self.queue = deque(pending for pending in self.queue if pending.retries != begin.retries)
 
     def tick(self, now_us: int) -> None:
         """Add the snapshot that is due by the interval. A late schedule does not catch up: that would be a burst."""
         if self.policy.interval_us and now_us >= self.next_scheduled_us:
             self.next_scheduled_us = now_us + self.policy.interval_us
-            if all(want.awaited for want in self.wants):
-                self.want()
+            if all(pending.awaited for pending in self.queue):
+                self.request()
+
+    def retries(self, snapshot: str) -> bool:
+        """Return whether a retry of `snapshot` is queued."""
+        return any(pending.retries == snapshot for pending in self.queue)
 
     def take(self, now_us: int) -> PendingSnapshot | None:
         """Remove and return the first pending snapshot that may begin now."""
-        found = next((want for want in self.wants if want.not_before_us <= now_us), None)
+        found = next((pending for pending in self.queue if pending.not_before_us <= now_us), None)
         if found is not None:
-            self.wants.remove(found)
+            self.queue.remove(found)
         return found
 
     def earliest_us(self, overlapping: bool) -> int:
@@ -114,8 +120,8 @@ class Schedule:
     def times_us(self, overlapping: bool) -> list[int]:
         """Return the times at which there will be something to do."""
         times = [self.next_scheduled_us] if self.policy.interval_us else []
-        if self.wants:
-            times.append(max(self.earliest_us(overlapping), min(want.not_before_us for want in self.wants)))
+        if self.queue:
+            times.append(max(self.earliest_us(overlapping), min(pending.not_before_us for pending in self.queue)))
         return times
 
     def forget(self, before: SnapshotId) -> None:
@@ -124,4 +130,4 @@ class Schedule:
     def rest(self) -> None:
         """Stop beginning snapshots."""
         self.policy = msgspec.structs.replace(self.policy, interval_us=0, attempts_max=1, overlapping_max=0)
-        self.wants.clear()
+        self.queue.clear()

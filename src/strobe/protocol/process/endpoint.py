@@ -170,6 +170,19 @@ class Endpoint(ChannelEnds):
         """Return an id for a snapshot that this process initiates (C1)."""
         return SnapshotId(self.epoch, max(self.counter_seen + 1, self.counter_floor), self.process)
 
+    def name_snapshot(self, position: int, earlier: int) -> str:
+        """Return the id of a snapshot that the event at `position` requests, after `earlier` others."""
+        if self.sequenced:
+            return f"request-{self.process}-{position}-{earlier + 1}"
+        first = self.next_id()
+        return str(SnapshotId(first.epoch, first.counter + earlier, first.initiator))
+
+    def initiation(self, requested: str, inside: Breakpoint | None) -> SnapshotRequested | None:
+        """Return the event that begins a requested snapshot here; None if the coordinator begins it."""
+        if self.sequenced:
+            return None
+        return SnapshotRequested(SnapshotId.parse(requested), self.view.number, inside)
+
     # Recordings
 
     def is_under_way(self, snapshot: SnapshotId) -> bool:

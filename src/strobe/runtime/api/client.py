@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from strobe.backoff import Backoff
 from strobe.errors import UNREADABLE, StrobeError, TransportError, UsageError
 from strobe.runtime.api.discovery import Discovered, discover
 from strobe.runtime.messages.api_documents import (
@@ -36,6 +37,7 @@ GRACE_S = 5.0
 ASK_S_MAX = 1.0
 ATTEMPTS_MAX = 5
 RETRY_S_MIN = 0.05
+RETRY_S_MAX = 0.4
 
 
 def running_for(store: str) -> Discovered | None:
@@ -136,16 +138,16 @@ class Client:
         With too many connections, a coordinator may close one whose request it has not read. A GET changes nothing.
         """
         attempts = ATTEMPTS_MAX if request.get_method() == "GET" else 1
-        for attempt in range(1, attempts + 1):
+        backoff = Backoff(RETRY_S_MIN, RETRY_S_MAX)
+        while True:
             try:
                 with self._opener.open(request, timeout=timeout_s) as response:
                     body: bytes = response.read()
                     return body
             except OSError as error:
-                if attempt == attempts or not _is_closed(error):
+                if backoff.failures + 1 == attempts or not _is_closed(error):
                     raise
-            time.sleep(RETRY_S_MIN * 2 ** (attempt - 1))
-        raise AssertionError("the last attempt returns or raises")
+            time.sleep(backoff.next())
 
     def _decode(self, body: bytes, kind: type[Document]) -> Document:
         try:

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from strobe.errors import UNREADABLE, StoreError, TransportError
-from strobe.private_files import open_file
+from strobe.private_files import open_file, replace_file
 from strobe.storage.files.layout import HEADER
 from strobe.storage.files.urls import is_object_url, locate, make_run_directory, run_directory
 
@@ -33,15 +33,11 @@ class Discovered(msgspec.Struct, frozen=True):
 def announce(store: str, discovered: Discovered) -> None:
     """Write the address file atomically. StoreError: it cannot be written."""
     path = _path(store)
-    new = path.with_name(f"{FILE}.{os.getpid()}-{secrets.token_hex(4)}")
+    unfinished = path.with_name(f"{FILE}.{os.getpid()}-{secrets.token_hex(4)}")
     try:
         make_run_directory(store, discovered.system)
-        with open_file(new, "wb") as file:
-            file.write(msgspec.json.encode(discovered) + b"\n")
-        new.replace(path)
+        replace_file(path, msgspec.json.encode(discovered) + b"\n", unfinished)
     except OSError as error:
-        with suppress(OSError):
-            new.unlink()
         raise StoreError(store, f"cannot write {path}: {error.strerror or error}") from error
 
 

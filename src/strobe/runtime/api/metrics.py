@@ -9,7 +9,6 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from strobe.plain_text import plain
-from strobe.runtime.coordinator.health_monitor import HealthMonitor
 from strobe.runtime.messages.api_documents import ABORTED, COMMITTED, FinishedSnapshot, Status
 from strobe.runtime.messages.verdicts import VERDICTS, ConditionVerdict
 
@@ -21,10 +20,10 @@ DURATIONS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 class Metrics:
     """All metrics of a coordinator."""
 
-    def __init__(self, watch: HealthMonitor, status: Callable[[], Status]) -> None:
+    def __init__(self, rollbacks: Callable[[], int], status: Callable[[], Status]) -> None:
         self.registry = CollectorRegistry()
         self.snapshots = Counter(
-            "strobe_snapshots", "Snapshots that have their outcome.", ["outcome"], registry=self.registry
+            "strobe_snapshots", "Snapshots that have ended, by outcome.", ["outcome"], registry=self.registry
         )
         for outcome in (COMMITTED, ABORTED):
             self.snapshots.labels(outcome)
@@ -43,11 +42,11 @@ class Metrics:
         )
         self.verdicts = Counter(
             "strobe_verdicts",
-            "Committed snapshots that were judged by what the system declares.",
+            "Verdicts on committed snapshots, by declared condition.",
             ["condition", "verdict"],
             registry=self.registry,
         )
-        self.registry.register(_Now(watch, status))
+        self.registry.register(_Now(rollbacks, status))
 
     def finished(self, snapshot: FinishedSnapshot) -> None:
         self.snapshots.labels(snapshot.outcome).inc()
@@ -98,8 +97,8 @@ def _count(status: Status, kind: str) -> int:
 class _Now(Collector):
     """Metrics that are computed at each scrape."""
 
-    def __init__(self, watch: HealthMonitor, status: Callable[[], Status]) -> None:
-        self._watch = watch
+    def __init__(self, rollbacks: Callable[[], int], status: Callable[[], Status]) -> None:
+        self._rollbacks = rollbacks
         self._status = status
 
     def describe(self) -> list[Metric]:
@@ -114,14 +113,15 @@ class _Now(Collector):
         status = self._status()
         for name, text, value in _SYSTEM:
             yield GaugeMetricFamily(f"strobe_{name}", text, value=value(status))
-        rollbacks = self._watch.coordinator.rollback_count
-        yield CounterMetricFamily("strobe_rollbacks", "Rollbacks since the coordinator started.", value=rollbacks)
         yield CounterMetricFamily(
-            "strobe_rejected", "What came to the coordinator and is no message of a node's.", value=status.rejected
+            "strobe_rollbacks", "Rollbacks since the coordinator started.", value=self._rollbacks()
+        )
+        yield CounterMetricFamily(
+            "strobe_rejected", "Messages and connections that the coordinator rejected.", value=status.rejected
         )
         skipped = CounterMetricFamily(
             "strobe_verdicts_skipped",
-            "Snapshots that were not judged, since newer ones came meanwhile.",
+            "Snapshots that were not judged, because newer ones were committed meanwhile.",
             labels=["condition"],
         )
         for condition in status.conditions:
@@ -139,7 +139,9 @@ def _processes(status: Status) -> Iterator[Metric]:
     up = GaugeMetricFamily("strobe_process_up", "Whether the process is connected and runs.", labels=["process"])
     cpu = CounterMetricFamily("strobe_process_cpu_seconds", "CPU time.", labels=["process"])
     rejected = CounterMetricFamily(
-        "strobe_process_rejected", "What a process turned away on its channels.", labels=["process", "reason"]
+        "strobe_process_rejected",
+        "Messages and connections that a process rejected on its channels.",
+        labels=["process", "reason"],
     )
     for process in status.processes:
         up.add_metric([process.name], process.state == "running")

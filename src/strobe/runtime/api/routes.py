@@ -28,6 +28,7 @@ from strobe.runtime.api.metrics import CONTENT_TYPE, Metrics
 from strobe.runtime.api.openapi import describe_api
 from strobe.runtime.api.snapshot_views import detail, list_snapshots, look_up
 from strobe.runtime.coordinator.coordinator import Coordinator
+from strobe.runtime.coordinator.live_verdicts import Judgement
 from strobe.runtime.coordinator.operations import NoAnswer, NoSuchProcess, Operations
 from strobe.runtime.event_log import ERROR
 from strobe.runtime.messages.api_documents import (
@@ -57,11 +58,14 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 class Api:
     """The routes and their handlers."""
 
-    def __init__(self, operations: Operations, status: Callable[[], Status], metrics: Metrics) -> None:
+    def __init__(
+        self, operations: Operations, status: Callable[[], Status], metrics: Metrics, judgement: Judgement | None
+    ) -> None:
         self.operations = operations
         self.coordinator = operations.coordinator
         self._status = status
         self._metrics = metrics
+        self._judgement = judgement
         self._description = msgspec.json.encode(describe_api())
 
     def application(self, host: str) -> Starlette:
@@ -131,9 +135,9 @@ class Api:
         return _answer(found)
 
     def _add_verdicts(self, snapshots: list[SnapshotSummary]) -> None:
-        if self.coordinator.judgement is not None:
+        if self._judgement is not None:
             for snapshot in snapshots:
-                snapshot.verdicts = self.coordinator.judgement.of(snapshot.id)
+                snapshot.verdicts = self._judgement.of(snapshot.id)
 
     async def _take(self, request: Request) -> Response:
         wanted = await _body(request, TakeRequest)
@@ -204,7 +208,7 @@ class Addressee:
             ours = self._coordinator.identity
             if Request(scope).headers.get(SYSTEM_HEADER, ours) != ours:
                 problem = f"here is the coordinator of another system, of the store {self._coordinator.store_url}"
-                app = _failure(421, f"{problem}; start the one that is meant, or say where it is: --api HOST:PORT")
+                app = _failure(421, f"{problem}; start the right one, or give its address: --api HOST:PORT")
         await app(scope, receive, send)
 
 
@@ -234,7 +238,7 @@ async def _body(request: Request, kind: type[Document]) -> Document:
     try:
         return msgspec.json.decode(bytes(body) or b"{}", type=kind)
     except UNREADABLE as error:
-        raise UsageError(f"the body is not what it must be: {in_words(error)}; see /openapi.json") from error
+        raise UsageError(f"the body is not valid: {in_words(error)}; see /openapi.json") from error
 
 
 def _answer(document: Any, code: int = 200) -> Response:

@@ -39,16 +39,30 @@ class CoordinatorService:
     def __init__(self, coordinator: Coordinator, *, http: bool = True, judge: Sequence[str] = ()) -> None:
         self.coordinator = coordinator
         self.sessions = NodeSessions(coordinator)
-        self.watch = HealthMonitor(self.sessions)
-        self.metrics = Metrics(self.watch, self.status)
+        self.watch = HealthMonitor(
+            coordinator.lifecycle, self.sessions, coordinator.log, coordinator.poll, coordinator.now_s
+        )
+        self.metrics = Metrics(lambda: coordinator.observer.rollback_count, self.status)
         self.operations = Operations(coordinator, self.stop)
         self.listen = coordinator.settings.listen
         self.api = coordinator.settings.api
         self.ready = asyncio.Event()
         coordinator.on_finished = self._finished
+        # Judges the system's declared conditions; None if nothing judges them.
+        self.judgement: Judgement | None = None
         if judge:
-            coordinator.judgement = Judgement(coordinator, judge, self.metrics.judged)
-            self.metrics.declare(conditions_of(coordinator.system))
+            conditions = conditions_of(coordinator.system)
+            self.judgement = Judgement(
+                judge,
+                conditions,
+                coordinator.settings.verdict_timeout_s,
+                coordinator.state,
+                coordinator.lineage,
+                coordinator.tracker.finished,
+                coordinator.log,
+                self.metrics.judged,
+            )
+            self.metrics.declare(conditions)
         coordinator.on_halt = lambda report: self.stop(report, 1, halted=True)
         self._control = ControlServer(self.sessions)
         self._wants_http = http
@@ -63,12 +77,13 @@ class CoordinatorService:
         self._loop = asyncio.get_running_loop()
 
     def status(self) -> Status:
-        return describe(self.watch, self.listen, self.api)
+        conditions = self.judgement.status() if self.judgement is not None else []
+        return describe(self.coordinator, self.watch, self.listen, self.api, conditions)
 
     def _finished(self, snapshot: FinishedSnapshot) -> None:
         self.metrics.finished(snapshot)
-        if self.coordinator.judgement is not None:
-            self.coordinator.judgement.finished(snapshot)
+        if self.judgement is not None:
+            self.judgement.finished(snapshot)
 
     async def run(self) -> int:
         """Serve until ended or broken. It can be ended from the start."""
@@ -96,7 +111,7 @@ class CoordinatorService:
 
     async def _stop(self, reason: str, code: int) -> None:
         self.sessions.stopping = True
-        self.coordinator.tell_all(Stop(reason, code))
+        self.sessions.members.broadcast(Stop(reason, code))
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.sessions.all_gone(), STOP_S_MAX)
         self.coordinator.end(code)
@@ -109,18 +124,20 @@ class CoordinatorService:
         # Bind the addresses first: an unreachable coordinator must not take over from a running one. Clients can then
         # see that it waits for the store.
         if self._wants_http:
-            self._http = HttpServer(Api(self.operations, self.status, self.metrics).application(api[0]), api)
+            self._http = HttpServer(
+                Api(self.operations, self.status, self.metrics, self.judgement).application(api[0]), api
+            )
             self.api = self._http.address
             self._serving = asyncio.create_task(self._http.serve())
             self._serving.add_done_callback(self._served)
         self.listen = print_address(listen[0], await self._control.bind(*listen))
         await coordinator.start()
-        if coordinator.judgement is not None:
-            coordinator.judgement.start()
+        if self.judgement is not None:
+            self.judgement.start()
         await self._control.start()
         self._ticking = asyncio.create_task(self._tick())
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(coordinator.epoch_known.wait(), FIRST_EPOCH_S_MAX)
+            await asyncio.wait_for(coordinator.observer.epoch_known.wait(), FIRST_EPOCH_S_MAX)
         self._here = Discovered(
             self.listen, self.api, os.getpid(), coordinator.started_us, coordinator.identity, coordinator.term
         )
@@ -132,7 +149,7 @@ class CoordinatorService:
         """Write the address file if it is not up to date. Failing to write it is not fatal."""
         here, coordinator = self._here, self.coordinator
         assert here is not None, "it listens by now"
-        coordinator.store.desk.store.require_lead()
+        coordinator.store.log.store.require_lead()
         try:
             if not is_announced(coordinator.store_url, here):
                 announce(coordinator.store_url, here)
@@ -168,7 +185,7 @@ class CoordinatorService:
             self.coordinator.fail(error)
 
     async def _close(self) -> None:
-        self.coordinator.requests.close("the coordinator ends; start it, and ask again")
+        self.coordinator.requests.close("the coordinator ends; start it, and send the request again")
         if self._announced is not None:
             withdraw(self.coordinator.store_url, self._announced)
         await self._control.close()
@@ -179,8 +196,8 @@ class CoordinatorService:
             await self._serving
         elif self._http is not None:
             self._http.close()
-        if self.coordinator.judgement is not None:
-            await self.coordinator.judgement.close()
+        if self.judgement is not None:
+            await self.judgement.close()
         await self.coordinator.close()
 
 

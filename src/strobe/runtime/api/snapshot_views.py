@@ -14,7 +14,7 @@ from strobe.runtime.messages.api_documents import (
 )
 from strobe.storage import Committed, LogState
 from strobe.storage.content.manifest_check import require_whole
-from strobe.storage.content.sizes import body_bytes, sizes, state_bytes
+from strobe.storage.content.summaries import body_bytes, sizes, state_bytes
 
 
 class SnapshotPage(msgspec.Struct, frozen=True):

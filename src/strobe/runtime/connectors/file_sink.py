@@ -126,7 +126,7 @@ class FileSink(Sink):
             staging.discard()
             return
         if not fork:
-            raise UsageError(f"sink {problem}; restore a newer snapshot, or fork: output then goes on in a new file")
+            raise UsageError(f"sink {problem}; restore a newer snapshot, or fork: output then continues in a new file")
         staging.fork(position, epoch)
         staging.discard()
 
@@ -137,4 +137,4 @@ class FileSink(Sink):
             try:
                 yield
             except OSError as error:
-                raise StrobeError(f"sink {self.path}: {error}; output is kept back until that is mended") from error
+                raise StrobeError(f"sink {self.path}: {error}; output is held back until that is repaired") from error

@@ -137,7 +137,7 @@ class FileSource(Source):
         if offset == 0:
             return 0
         if offset > _OFFSET_MAX:
-            raise UsageError(f"{self.path} is longer than {_OFFSET_MAX:,} bytes; go on in another file")
+            raise UsageError(f"{self.path} is longer than {_OFFSET_MAX:,} bytes; continue in another file")
         assert self._file is not None, "what was read is open"
         sample = min(offset, SAMPLE_BYTES)
         known = os.pread(self._file, sample, 0) + os.pread(self._file, sample, offset - sample)

@@ -169,7 +169,7 @@ class IngressLog(Source):
             durable = read_mark(self._file)
             if durable is not None:
                 return max(durable, self._read_before)
-        raise StrobeError(f"ingress log {self.path}: its header is damaged; open it for appending to mend it")
+        raise StrobeError(f"ingress log {self.path}: its header is damaged; open it for appending to repair it")
 
     def _decoded(self, payload: bytes) -> Any:
         try:

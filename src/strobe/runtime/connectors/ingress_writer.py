@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 from strobe.errors import StrobeError, UsageError
-from strobe.private_files import open_regular
+from strobe.private_files import open_regular, sync
 from strobe.runtime.connectors.ingress_format import (
     BEGIN,
     MAGIC,
@@ -74,7 +74,7 @@ class Writer:
 
     def _failure(self, error: BaseException) -> StrobeError:
         if isinstance(error, OSError):
-            problem = f"{error.strerror}; make room or mend the disk, then append it again"
+            problem = f"{error.strerror}; make room or repair the disk, then append it again"
         else:
             problem = f"another thread, which wrote it too, was stopped by {type(error).__name__}; append it again"
         return StrobeError(f"ingress log {self.path}: the record was not appended: {problem}")
@@ -144,7 +144,7 @@ class Writer:
             os.ftruncate(self._file, 0)
             write_all(self._file, MAGIC + marked(BEGIN), 0)
             os.fsync(self._file)
-            _sync_directory(self.path.parent)
+            sync(self.path.parent)
             return BEGIN
         end = max((end for _, end in records(self._file, BEGIN, size)), default=BEGIN)
         durable = read_mark(self._file)
@@ -172,11 +172,3 @@ def _open_locked(path: Path) -> int:
             f"ingress log {path} is being written by another process; append through that one, or end it first"
         ) from None
     return file
-
-
-def _sync_directory(path: Path) -> None:
-    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)

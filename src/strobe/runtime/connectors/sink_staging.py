@@ -25,12 +25,20 @@ from typing import NamedTuple
 import msgspec
 
 from strobe.errors import UNREADABLE, StrobeError, UsageError
-from strobe.private_files import directory_mode, open_file, open_regular, require_directory
+from strobe.private_files import (
+    UNFINISHED,
+    FileStep,
+    directory_mode,
+    open_file,
+    open_regular,
+    replace_file,
+    require_directory,
+    sync,
+)
 
 _CURRENT = "current"
 _EPOCH = "epoch"
 _LOCK = "lock"
-_UNFINISHED = ".unfinished"
 _DIGITS = 20
 _COPY_BYTES = 1 << 20
 _NAME_BYTES_MAX = 1000
@@ -40,12 +48,12 @@ _CURRENT_BYTES_MAX = 64 << 10
 class SinkStep(enum.IntEnum):
     """The step just done, for tests that kill the process between any two steps."""
 
-    FILE_OPENED = enum.auto()
+    FILE_OPENED = FileStep.OPENED
     """A segment, or the choice of the released file, has been begun under a temporary name."""
-    FILE_WRITTEN = enum.auto()
-    FILE_SYNCED = enum.auto()
-    FILE_NAMED = enum.auto()
-    FILE_DURABLE = enum.auto()
+    FILE_WRITTEN = FileStep.WRITTEN
+    FILE_SYNCED = FileStep.SYNCED
+    FILE_NAMED = FileStep.NAMED
+    FILE_DURABLE = FileStep.DURABLE
     OUTPUT_WRITTEN = enum.auto()
     """A part of a segment is in the released file."""
     OUTPUT_SYNCED = enum.auto()
@@ -81,7 +89,7 @@ class Staging:
         self._epoch = self._staged_epoch = 0
         self._lock = _lock(self.directory)
         try:
-            for leftover in self.directory.glob(f"*{_UNFINISHED}"):
+            for leftover in self.directory.glob(f"*{UNFINISHED}"):
                 leftover.unlink()
             self.current = _read_current(path)
             self._output = self._open_output()
@@ -112,8 +120,8 @@ class Staging:
         newest = self._newest_epoch()
         if epoch < newest and self._segments():
             raise StrobeError(
-                f"the sink in {self.directory} holds output of epoch {newest}, and this process is told to begin epoch "
-                f"{epoch}: another coordinator leads; if the store was made anew, remove {self.directory}"
+                f"the sink in {self.directory} holds output of epoch {newest}, and this process was ordered to begin "
+                f"epoch {epoch}: another coordinator leads; if the store was created again, remove {self.directory}"
             )
         self._epoch, self._staged_epoch = epoch, newest
 
@@ -189,27 +197,11 @@ class Staging:
         self._step(SinkStep.SEGMENT_REMOVED)
 
     def _create(self, name: str, pieces: Iterable[bytes]) -> None:
-        """Create or replace the file `name` in the directory, atomically."""
-        unfinished = self.directory / f"{name}{_UNFINISHED}"
-        file = open_regular(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        try:
-            self._step(SinkStep.FILE_OPENED)
-            rest = memoryview(b"".join(pieces))
-            while rest:
-                rest = rest[os.write(file, rest) :]
-            self._step(SinkStep.FILE_WRITTEN)
-            os.fsync(file)
-            self._step(SinkStep.FILE_SYNCED)
-        finally:
-            os.close(file)
-        unfinished.rename(self.directory / name)
-        self._step(SinkStep.FILE_NAMED)
-        _sync_directory(self.directory)
-        self._step(SinkStep.FILE_DURABLE)
+        replace_file(self.directory / name, b"".join(pieces), on_step=lambda step: self._step(SinkStep(step)))
 
     def _open_output(self) -> int:
         output = open_regular(self.output, os.O_RDWR | os.O_CREAT, follow=True)
-        _sync_directory(self.output.parent)
+        sync(self.output.parent)
         return output
 
 
@@ -233,14 +225,14 @@ def _read_current(path: Path) -> Current:
     except FileNotFoundError:
         return Current(path.name)
     except UNREADABLE as error:
-        raise StrobeError(f"{chosen} is damaged: {error}; it says where output goes: put it back") from error
+        raise StrobeError(f"{chosen} is damaged: {error}; it names the output file: put it back") from error
 
 
 def _lock(directory: Path) -> int:
     """Create the directory, and lock it until the end of this process."""
     with suppress(FileExistsError):
         directory.mkdir(directory_mode())
-        _sync_directory(directory.parent)
+        sync(directory.parent)
     require_directory(str(directory))
     lock = open_regular(directory / _LOCK, os.O_RDWR | os.O_CREAT)
     try:
@@ -261,11 +253,3 @@ def _sign(lock: int) -> None:
     with suppress(OSError):
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"pid {os.getpid()} on host {socket.gethostname()}".encode(), 0)
-
-
-def _sync_directory(path: Path) -> None:
-    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)

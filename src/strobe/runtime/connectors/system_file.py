@@ -116,7 +116,7 @@ class ProgramWithOwnLoop(Process):
     def capture(self) -> Any:
         if self._state is None:
             raise NotImplementedError(
-                f"[process.{self._name}] is a program with its own loop; say what it captures: state = module:Type"
+                f"[process.{self._name}] is a program with its own loop; name the type it captures: state = module:Type"
             )
         return self._state
 

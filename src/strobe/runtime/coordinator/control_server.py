@@ -36,9 +36,10 @@ class NodeMessageHandler(Protocol):
     """Handles what nodes send."""
 
     def registered(self, register: Register, connection: "Connection") -> "Member | Refused": ...
-    def heard(self, member: Member, message: Any) -> None: ...
+    def received(self, member: Member, message: Any) -> None: ...
     def lost(self, member: Member, connection: "Connection", reason: str) -> None: ...
     def rejected(self, peer: str, reason: str) -> None: ...
+    def answer(self, member: Member) -> HeartbeatHeard: ...
     def fail(self, error: BaseException) -> None: ...
 
 
@@ -56,7 +57,7 @@ class Connection:
         if self._writer.is_closing():
             return
         if self._writer.transport.get_write_buffer_size() > BUFFER_BYTES_MAX:
-            self.abort(f"it does not read: {BUFFER_BYTES_MAX >> 20} MiB wait for it")
+            self.abort(f"it does not read: {BUFFER_BYTES_MAX >> 20} MiB are queued for it")
             return
         self._writer.write(pack(message))
 
@@ -77,8 +78,8 @@ class Connection:
 class ControlServer:
     """Accepts connections from nodes."""
 
-    def __init__(self, desk: NodeMessageHandler) -> None:
-        self._desk = desk
+    def __init__(self, handler: NodeMessageHandler) -> None:
+        self._handler = handler
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         # Connections that have not registered yet, oldest first.
@@ -121,7 +122,7 @@ class ControlServer:
         except asyncio.CancelledError:
             pass  # the server is closing, and only `close` waits for this task
         except Exception as error:  # noqa: BLE001 -- a bug of ours: `fail` ends the coordinator with it
-            self._desk.fail(error)
+            self._handler.fail(error)
         finally:
             self._tasks.discard(task)
             await connection.flushed()
@@ -131,7 +132,7 @@ class ControlServer:
             # Drop the oldest, not the newest: nodes register at once, and idle connections must not keep them out.
             oldest = next(iter(self._strangers))
             del self._strangers[oldest]
-            oldest.abort(f"{self._strangers_max} others came after it before it said who it is")
+            oldest.abort(f"{self._strangers_max} others connected after it, and it had not registered")
         self._strangers[connection] = None
         try:
             register = await self._first(reader, connection)
@@ -144,13 +145,13 @@ class ControlServer:
             connection.send(member)
             return
         reason = await self._listen(reader, connection, member)
-        self._desk.lost(member, connection, connection.trouble or reason)
+        self._handler.lost(member, connection, connection.trouble or reason)
 
     def _register(self, register: Register, connection: Connection) -> Member | Refused:
         try:
-            return self._desk.registered(register, connection)
+            return self._handler.registered(register, connection)
         except UsageError as error:
-            self._desk.rejected(connection.peer, f"process {register.process} cannot register: {error}")
+            self._handler.rejected(connection.peer, f"process {register.process} cannot register: {error}")
             return Refused(f"process {register.process} cannot register: {error}", True)
 
     async def _first(self, reader: asyncio.StreamReader, connection: Connection) -> Register | None:
@@ -163,11 +164,11 @@ class ControlServer:
         except TransportError as error:
             problem = str(error)
         except TimeoutError:
-            problem = f"said nothing that makes sense for {REGISTER_S_MAX:g} s"
+            problem = f"sent no complete message for {REGISTER_S_MAX:g} s"
         except (OSError, asyncio.IncompleteReadError):
-            problem = "hung up before it had said who it is"
+            problem = "closed the connection before it had registered"
         problem = connection.trouble or problem
-        self._desk.rejected(connection.peer, problem)
+        self._handler.rejected(connection.peer, problem)
         connection.send(Refused(f"{problem}; this is the control port of a Strobe coordinator", True))
         return None
 
@@ -177,23 +178,23 @@ class ControlServer:
             try:
                 message = await _message(reader, MESSAGE_BYTES_MAX)
                 if not _may_send(member.process, message):
-                    raise TransportError(f"a {type(message).__name__} that is not for {member.process} to send")
+                    raise TransportError(f"a {type(message).__name__} that {member.process} may not send")
                 if member.connection is not connection:
                     return "another connection took its place"
-                self._hear(member, message)
+                self._handle(member, message)
             except TransportError as error:
-                self._desk.rejected(connection.peer, f"process {member.process} sent {error}")
+                self._handler.rejected(connection.peer, f"process {member.process} sent {error}")
                 return f"it sent {error}"
             except (OSError, asyncio.IncompleteReadError):
                 return "its connection was lost"
             if isinstance(message, Heartbeat):
-                connection.send(HeartbeatHeard(member.claims))
+                connection.send(self._handler.answer(member))
 
-    def _hear(self, member: Member, message: Any) -> None:
+    def _handle(self, member: Member, message: Any) -> None:
         try:
-            self._desk.heard(member, message)
+            self._handler.received(member, message)
         except UsageError as error:  # nothing was done: the fault is the node's, not the coordinator's
-            raise TransportError(f"a {type(message).__name__} that makes no sense: {error}") from error
+            raise TransportError(f"a {type(message).__name__} that is not valid now: {error}") from error
 
 
 def _may_send(process: str, message: Any) -> bool:

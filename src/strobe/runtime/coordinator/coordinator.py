@@ -9,7 +9,6 @@ receives what it missed when it reconnects.
 import asyncio
 import os
 import socket
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +16,7 @@ import msgspec
 
 from strobe.errors import LogReplaced, TakenOver
 from strobe.process import System
-from strobe.protocol import Lifecycle, SnapshotId
+from strobe.protocol import Lifecycle
 from strobe.protocol.coordinator.memory import recall
 from strobe.protocol.coordinator.messages import (
     Append,
@@ -30,7 +29,7 @@ from strobe.protocol.coordinator.messages import (
     Halt,
     Recovered,
     RestoreRefused,
-    TellRestore,
+    RestoreState,
     TimePassed,
     WakeAt,
 )
@@ -39,17 +38,21 @@ from strobe.protocol.process.first_view import first_view, who_must_stay
 from strobe.protocol.values.log_entries import Begin, EntryRef, EpochStart, Manifest, Void
 from strobe.runtime.coordinator.clock import Clock
 from strobe.runtime.coordinator.lineage import Lineage
-from strobe.runtime.coordinator.live_verdicts import Judgement
-from strobe.runtime.coordinator.log_writer import MANIFESTS_KEPT, Appended, LogResult, PassedOver, Removed, Resumed
-from strobe.runtime.coordinator.manifest_assembly import CommitOrder
+from strobe.runtime.coordinator.log_writer import (
+    MANIFESTS_KEPT,
+    Appended,
+    EntryFound,
+    LogResult,
+    Removed,
+    Resumed,
+    SnapshotSkipped,
+)
 from strobe.runtime.coordinator.node_registry import Members
 from strobe.runtime.coordinator.pending_requests import Requests
-from strobe.runtime.coordinator.snapshot_observer import ROLLBACKS_KEPT, SnapshotObserver
-from strobe.runtime.coordinator.snapshot_tracker import SnapshotTracker
+from strobe.runtime.coordinator.snapshot_observer import SnapshotObserver
 from strobe.runtime.coordinator.store_thread import StoreThread
 from strobe.runtime.event_log import ERROR, WARNING, EventLog
-from strobe.runtime.messages.api_documents import RollbackReport
-from strobe.runtime.messages.control import SnapshotBegun
+from strobe.runtime.messages.api_documents import COMMITTED, FinishedSnapshot
 from strobe.runtime.recovery.restore_point import Topology
 from strobe.runtime.recovery.topology import check_store
 from strobe.runtime.settings import CoordinatorSettings, NodeSettings, RetentionSettings, check_together
@@ -57,6 +60,12 @@ from strobe.storage import LogState
 from strobe.storage.checkpoints import checkpoint_writer
 from strobe.storage.checkpoints.checkpoint_files import Loaded, Origin
 from strobe.storage.checkpoints.folded_log import unfold
+from strobe.storage.log.log import EntryMatch
+
+RETAIN_EVERY_S = 5.0
+SEARCHES_MAX = 256
+"""Maximum number of entries that are searched for nodes, and that are remembered."""
+COLLECT_EVERY_S = 60.0
 
 
 class Coordinator:
@@ -90,7 +99,7 @@ class Coordinator:
         self.log = log or EventLog()
         self.clock = Clock()
         self.first_view = first_view(system)
-        self.brain = Lifecycle(
+        self.lifecycle = Lifecycle(
             self.first_view,
             self.settings.policy(),
             system.protocol,
@@ -98,38 +107,37 @@ class Coordinator:
             recovering=True,
             outputs={sink.process for sink in system.sinks.values()},
         )
-        self.brain.membership.staying = who_must_stay(system)
+        self.lifecycle.membership.staying = who_must_stay(system)
         # The state of the log as far as `Lifecycle` has read it, and how many of those entries other writers appended.
         self.state = LogState(self._read_manifest, MANIFESTS_KEPT)
         self.foreign = 0
         self.lineage = Lineage()
-        # Judges the system's declared conditions; None if nothing judges them.
-        self.judgement: Judgement | None = None
         # The snapshot that the current epoch was restored from, if any.
         self.origin: Origin | None = None
         self.identity = identity
         self._create = create
         self._known = known
         self.members = Members(self.settings.silence_s)
-        self.progress = SnapshotTracker()
         self.requests = Requests()
-        self.rollbacks: deque[RollbackReport] = deque(maxlen=ROLLBACKS_KEPT)
-        self.rollback_count = 0
         # Why the last restore was refused, and why the system was halted, if so.
         self.refusal: str | None = None
         self.halted: str | None = None
         self.started_us = self.clock.now_us()
         # Called with each finished snapshot, and with the report when the system is halted.
-        self.on_finished: Callable[[Any], None] = lambda finished: None
+        self.on_finished: Callable[[FinishedSnapshot], None] = lambda finished: None
         self.on_halt: Callable[[str], None] = lambda report: None
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[int] = self._loop.create_future()
-        self.epoch_known = asyncio.Event()
         self._choosing = NEWEST
+        # Entries from before the checkpoint that nodes know: those that are being read, and what was found.
+        self._searched: set[EntryRef] = set()
+        self._found: dict[EntryRef, EntryMatch] = {}
         self._polling: asyncio.Future[list[LogResult]] | None = None
         self._waking: tuple[int, asyncio.TimerHandle] | None = None
         self.store = StoreThread(self._take, self.fail, self.log)
-        self.observer = SnapshotObserver(self)
+        self.observer = SnapshotObserver(self.lifecycle, self.state, self.requests, self.members, self.log)
+        self.tracker = self.observer.tracker
+        self._retained_s: float | None = None
 
     # Starting and ending
 
@@ -141,11 +149,11 @@ class Coordinator:
     async def open(self) -> None:
         """Open the store and read its log. UsageError: it belongs to another system."""
         await self.store.open(self.store_url, self.clock.now_us, self.identity, self._create, self._known)
-        header = self.store.desk.store.header
-        self.identity, self.store_url = header.store, self.store.desk.store.url
+        header = self.store.log.store.header
+        self.identity, self.store_url = header.store, self.store.log.store.url
         if self.state.next_position:
-            logged_first = self.brain.rollback.first_view
-            check_store(self.store_url, self.brain.epoch, self.brain.view, self.first_view, logged_first)
+            logged_first = self.lifecycle.rollback.first_view
+            check_store(self.store_url, self.lifecycle.epoch, self.lifecycle.view, self.first_view, logged_first)
 
     async def take_over(self) -> None:
         """Begin a new term. This coordinator leads until another one begins a term (S1)."""
@@ -154,11 +162,11 @@ class Coordinator:
             "started",
             store=self.store_url,
             term=self.term,
-            epoch=self.brain.epoch,
+            epoch=self.lifecycle.epoch,
             log_position=self.state.next_position,
         )
         self.handle(Recovered())
-        self.work(self.store.desk.checkpoint)  # the log may have been written by others, or without checkpoints
+        self.work(self.store.log.checkpoint)  # the log may have been written by others, or without checkpoints
 
     @property
     def term(self) -> int:
@@ -194,12 +202,20 @@ class Coordinator:
     def poll(self) -> None:
         """Read what others wrote to the log. Skipped if a poll is pending, so that polls do not queue up."""
         if not self.ended.done() and (self._polling is None or self._polling.done()):
-            self._polling = self.store.work(self.store.desk.poll)
+            self._polling = self.store.work(self.store.log.poll)
 
     async def catch_up(self, timeout_s: float) -> None:
         """Read everything that the log has by now; give up after `timeout_s`."""
         if not self.ended.done():
-            await asyncio.wait([self.store.work(self.store.desk.poll)], timeout=timeout_s)
+            await asyncio.wait([self.store.work(self.store.log.poll)], timeout=timeout_s)
+
+    def find(self, entry: EntryRef) -> EntryMatch:
+        """Return whether the log has this entry. One from before the checkpoint is read; until then it is UNREAD."""
+        found = self._found.get(entry) or self.store.log.store.find(entry)
+        if found is EntryMatch.UNREAD and len(self._searched) < SEARCHES_MAX and entry not in self._searched:
+            self._searched.add(entry)
+            self.work(self.store.log.look_up, entry)
+        return found
 
     def work(self, job: Callable[..., list[LogResult]], *arguments: Any) -> None:
         """Queue a job for the store's thread. Its results are handled here."""
@@ -207,23 +223,29 @@ class Coordinator:
             self.store.work(job, *arguments)
 
     def _read_manifest(self, position: int) -> Manifest:
-        return self.store.desk.store.read_manifest(position)
+        return self.store.log.store.read_manifest(position)
 
-    def _take(self, told: LogResult) -> None:
-        match told:
+    def _take(self, result: LogResult) -> None:
+        match result:
             case Appended():
-                self._logged(told)
+                self._logged(result)
             case Resumed():
-                self._resume(told.loaded)
-            case PassedOver():
-                self.log.emit("passed over", WARNING, reason=told.reason)
+                self._resume(result.loaded)
+            case SnapshotSkipped():
+                self.log.emit("snapshot skipped", WARNING, reason=result.reason)
+            case EntryFound():
+                self._searched.discard(result.entry)
+                if result.match is not EntryMatch.UNREAD:  # otherwise it is searched again
+                    self._found[result.entry] = result.match
+                    if len(self._found) > SEARCHES_MAX:
+                        del self._found[next(iter(self._found))]
             case Removed():
-                if told.snapshots:
-                    self.log.emit("removed", snapshots=len(told.snapshots), bytes=told.bytes)
+                if result.snapshots:
+                    self.log.emit("removed", snapshots=len(result.snapshots), bytes=result.bytes)
             case RestoreRefused():
-                self._refused(told)
+                self._refused(result)
             case _:
-                self.handle(told)
+                self.handle(result)
 
     # The log
 
@@ -231,51 +253,62 @@ class Coordinator:
         """Start from a checkpoint, as if all entries before it had been read."""
         checkpoint = loaded.checkpoint
         unfold(checkpoint.fold, loaded.segments, checkpoint.position, self.state)
-        recall(self.brain, checkpoint.memory)
+        recall(self.lifecycle, checkpoint.memory)
         self.origin = checkpoint.origin
         self.observer.resumed()
 
-    def _logged(self, told: Appended) -> None:
+    def _logged(self, result: Appended) -> None:
         """Handle the next log entry: first update the trackers, then `Lifecycle`."""
-        entry, position = told.entry, self.state.next_position
+        entry, position = result.entry, self.state.next_position
         before = dict(self.state.open)
         if isinstance(entry, EpochStart) and entry.epoch > self.state.epoch:
-            self.origin = told.origin
+            self.origin = result.origin
         self.state.apply(position, entry)
         self.lineage.follow(self.state)
-        self.foreign += told.foreign
+        self.foreign += result.foreign
         if isinstance(entry, Void):
             self.log.emit("ignored an entry of the log", WARNING, position=position, reason=entry.reason)
             return
         if isinstance(entry, Begin) and entry.snapshot in self.state.open and entry.snapshot not in before:
             self.observer.begun(position, entry)
-        origin = told.origin
+        origin = result.origin
         self.handle(EntryLogged(entry, origin.departed, origin.joined) if origin is not None else EntryLogged(entry))
         for snapshot in before:
             if snapshot not in self.state.open:
-                self.observer.ended(snapshot, entry.at_us)
-        if isinstance(entry, EpochStart) and entry.epoch == self.brain.epoch:
-            self.observer.epoch_started(entry)
-        if self.state.next_position % checkpoint_writer.EVERY == 0 and not self.brain.recovering:
-            self.work(self.store.desk.checkpoint)
+                finished = self.observer.ended(snapshot, entry.at_us)
+                if finished is not None:
+                    self.on_finished(finished)
+                    self._retain(finished.outcome == COMMITTED)
+        if isinstance(entry, EpochStart) and entry.epoch == self.lifecycle.epoch:
+            self.refusal = None
+            self.observer.epoch_started(entry, self.origin.positions if self.origin is not None else {})
+        if self.state.next_position % checkpoint_writer.EVERY == 0 and not self.lifecycle.recovering:
+            self.work(self.store.log.checkpoint)
 
-    def begun_message(self, snapshot: str) -> SnapshotBegun:
-        opened = self.state.open[snapshot]
-        return SnapshotBegun(SnapshotId.parse(snapshot), opened.position, opened.parent)
+    def _retain(self, committed: bool) -> None:
+        """Run retention now and then: after commits if retention is set, otherwise after aborts."""
+        settings, now_s = self.retention, self.now_s()
+        wanted = any((settings.keep_last, settings.keep_hourly, settings.keep_daily))
+        if not wanted and committed:
+            return
+        every_s = RETAIN_EVERY_S if wanted else COLLECT_EVERY_S
+        if self._retained_s is None or now_s - self._retained_s >= every_s:
+            self._retained_s = now_s
+            self.work(self.store.log.retain, settings)
 
     # The state machine
 
     def handle(self, event: CoordinatorEvent) -> None:
         """Pass an event to `Lifecycle` and carry out its effects. UsageError: invalid event; nothing was done."""
-        for effect in self.brain.handle(event, self.clock.now_us()):
+        for effect in self.lifecycle.handle(event, self.clock.now_us()):
             self._carry_out(effect)
 
     def _carry_out(self, effect: CoordinatorEffect) -> None:
         match effect:
             case Append():
-                self.work(self.store.desk.append, effect.entry, self.foreign)
+                self.work(self.store.log.append, effect.entry, self.foreign)
             case CommitSnapshot():
-                self._commit(effect)
+                self.work(self.store.log.commit, effect)
             case ChooseSnapshot():
                 self._choose(effect)
             case WakeAt():
@@ -283,19 +316,13 @@ class Coordinator:
             case Halt():
                 self._halt(effect)
             case Dismiss():
-                self.let_go(effect)
-            case TellRestore():
+                self.dismiss(effect)
+            case RestoreState():
                 # With the position of its commit, each node reads one entry instead of the whole log.
                 commit = self.origin.commit if self.origin is not None else None
-                self.send(effect.process, msgspec.structs.replace(effect, commit=commit))
+                self.members.send(effect.process, msgspec.structs.replace(effect, commit=commit))
             case _:
-                self.send(effect.process, effect)
-
-    def _commit(self, order: CommitSnapshot) -> None:
-        attempt, records = self.brain.open[order.snapshot], self.progress.under[order.snapshot].records
-        parts = {process: records[process] for process in attempt.view.processes}
-        commit = CommitOrder(order.snapshot, attempt.begin, attempt.view, parts, order.departed, order.joined)
-        self.work(self.store.desk.commit, commit)
+                self.members.send(effect.process, effect)
 
     def _wake_at(self, at_us: int) -> None:
         if self._waking is not None:
@@ -314,45 +341,35 @@ class Coordinator:
 
     def _halt(self, halt: Halt) -> None:
         if self.halted is None:
-            said = self.members.last_words.get(halt.blamed or "")
-            self.halted = report = f"{halt.report}. The last that {halt.blamed} said: {said}" if said else halt.report
+            reason = self.members.last_failures.get(halt.blamed or "")
+            self.halted = report = f"{halt.report}. Its last error: {reason}" if reason else halt.report
             self.log.emit("halted", ERROR, report=report)
-            self.requests.close(f"all is stopped: {report}")
+            self.requests.close(f"everything is stopped: {report}")
             self.on_halt(report)
 
     # Rollback
 
     def _choose(self, order: ChooseSnapshot) -> None:
         self._choosing = RollbackTarget(order.wanted, order.fork)
-        lives = self.brain.membership.lives()
-        topology = Topology.of(self.system.protocol, self.first_view, self.brain.view, lives=lives)
-        self.work(self.store.desk.choose, order.wanted, topology, order.fork, self.system)
+        joined = self.lifecycle.membership.first_views()
+        topology = Topology(self.system.protocol, (self.first_view, self.lifecycle.view), joined)
+        self.work(self.store.log.choose, order.wanted, topology, order.fork, self.system)
 
     def _refused(self, refusal: RestoreRefused) -> None:
         self.refusal = refusal.reason
         self.log.emit("restore refused", WARNING, wanted=self._choosing.snapshot or "latest", reason=refusal.reason)
         self.requests.refused(self._choosing, refusal.reason)
         self.handle(refusal)
-        if self.brain.rollback.wish is None:
+        if self.lifecycle.rollback.request is None:
             self.requests.nothing_comes(refusal.reason)
 
     # Nodes
 
-    def send(self, process: str, message: Any) -> None:
-        """Send to the node of `process`, if it is connected."""
-        member = self.members.get(process)
-        if member is not None and member.connection is not None:
-            member.connection.send(message)
-
-    def let_go(self, order: Dismiss) -> None:
+    def dismiss(self, order: Dismiss) -> None:
         """Let a departed process end."""
         member = self.members.get(order.process)
         if not order.sinks:  # otherwise it is dismissed again once these sinks have released their output
             if member is not None:
-                member.let_go = True
+                member.is_dismissed = True
             self.log.emit("left", process=order.process)
-        self.send(order.process, order)
-
-    def tell_all(self, message: Any) -> None:
-        for member in self.members.connected():
-            self.send(member.process, message)
+        self.members.send(order.process, order)

@@ -1,39 +1,47 @@
 """Judging of every committed snapshot, on the coordinator's side: which conditions to evaluate, and their verdicts."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from strobe.runtime.judging.evaluation import Question, conditions_of
+from strobe.runtime.coordinator.lineage import Lineage
+from strobe.runtime.event_log import EventLog
+from strobe.runtime.judging.evaluation import Question
 from strobe.runtime.judging.judge_process import Judge
 from strobe.runtime.messages.api_documents import COMMITTED, FinishedSnapshot
 from strobe.runtime.messages.verdicts import ConditionStatus, ConditionVerdict, Verdicts
-
-if TYPE_CHECKING:
-    from strobe.runtime.coordinator.coordinator import Coordinator
+from strobe.storage import LogState
 
 
 class Judgement:
-    """Judges the conditions that the coordinator's system declares, in a process started by `command`.
+    """Judges `conditions` of the system, in a process started by `command`.
 
-    `on_verdict` is called with the name of a condition and its verdict.
+    `finished` are the snapshots shown to users; they get their verdicts. `on_verdict` is called with the name of a
+    condition and its verdict.
     """
 
     def __init__(
-        self, coordinator: "Coordinator", command: Sequence[str], on_verdict: Callable[[str, ConditionVerdict], None]
+        self,
+        command: Sequence[str],
+        conditions: tuple[str, ...],
+        timeout_s: float,
+        state: LogState,
+        lineage: Lineage,
+        finished: Iterable[FinishedSnapshot],
+        log: EventLog,
+        on_verdict: Callable[[str, ConditionVerdict], None],
     ) -> None:
-        conditions = conditions_of(coordinator.system)
-        self._coordinator = coordinator
+        self._state = state
+        self._lineage = lineage
+        self._finished = finished
         self._on_verdict = on_verdict
-        self._verdicts = Verdicts(conditions, coordinator.log)
-        settings = coordinator.settings
-        self.judge = Judge(command, conditions, settings.verdict_timeout_s, self._note, self._verdicts.skipped)
+        self._verdicts = Verdicts(conditions, log)
+        self.judge = Judge(command, conditions, timeout_s, self._note, self._verdicts.skipped)
         self._wanted = bool(conditions)
         # Whether the store begins with the initial states of the system.
         self._initial = False
 
     def start(self) -> None:
         """Start, after the log has been read."""
-        self._initial = self._coordinator.lineage.is_new(self._coordinator.state)
+        self._initial = self._lineage.is_new(self._state)
         if self._wanted:
             self.judge.start()
 
@@ -42,7 +50,7 @@ class Judgement:
 
     def finished(self, snapshot: FinishedSnapshot) -> None:
         """Have a finished snapshot judged, if it was committed."""
-        state, lineage = self._coordinator.state, self._coordinator.lineage
+        state, lineage = self._state, self._lineage
         if not self._wanted or snapshot.outcome != COMMITTED or snapshot.id not in state.committed:
             return
         generation = lineage.of(snapshot.id)
@@ -60,7 +68,7 @@ class Judgement:
 
     def _note(self, snapshot: str, verdicts: Mapping[str, ConditionVerdict]) -> None:
         self._verdicts.note(snapshot, verdicts)
-        for finished in self._coordinator.progress.finished:
+        for finished in self._finished:
             if finished.id == snapshot:
                 finished.verdicts = dict(verdicts)
         for name, verdict in verdicts.items():

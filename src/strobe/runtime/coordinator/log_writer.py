@@ -1,8 +1,8 @@
 """All of the coordinator's work on the store; runs on the store's thread only.
 
 Each method returns the results for the coordinator, in order. `Lifecycle` may have decided something before it knew of
-another writer's entries: `heard` is the number of such entries it knew of. A decision made on fewer is not appended but
-comes back as `AppendLost`, as if the other writer had been first (S1).
+another writer's entries: `foreign_known` is the number of such entries it knew of. A decision made on fewer is not
+appended but comes back as `AppendLost`, as if the other writer had been first (S1).
 
 A failed append is retried without end: nothing can go on without the log, and nothing is lost meanwhile.
 
@@ -18,9 +18,16 @@ from typing import Any
 
 import msgspec
 
+from strobe.backoff import Backoff
 from strobe.errors import LeftBehind, LogConflict, LogReplaced, StoreAway, StoreError, StrobeError, TakenOver
 from strobe.process import System
-from strobe.protocol.coordinator.messages import AppendLost, CommitFailed, RestoreRefused, SnapshotChosen
+from strobe.protocol.coordinator.messages import (
+    AppendLost,
+    CommitFailed,
+    CommitSnapshot,
+    RestoreRefused,
+    SnapshotChosen,
+)
 from strobe.protocol.values.ids import SnapshotId
 from strobe.protocol.values.log_entries import (
     Commit,
@@ -35,7 +42,6 @@ from strobe.protocol.values.log_entries import (
     Term,
     Void,
 )
-from strobe.runtime.coordinator.manifest_assembly import CommitOrder, assemble
 from strobe.runtime.recovery.restore_point import Topology, below_released, choose
 from strobe.runtime.retry import is_transient
 from strobe.runtime.settings import RetentionSettings
@@ -44,6 +50,7 @@ from strobe.storage.checkpoints import checkpoint_writer
 from strobe.storage.checkpoints.checkpoint_files import Loaded, Origin
 from strobe.storage.files.checksummed_json import UNSEALED
 from strobe.storage.inspection.fast_proof import prove_stored
+from strobe.storage.log.log import EntryMatch
 from strobe.storage.log.log_end import require_entry
 from strobe.storage.store.optimistic_append import begin_term
 from strobe.storage.store.retention import apply, plan
@@ -72,7 +79,7 @@ class Appended(msgspec.Struct, frozen=True):
     origin: Origin | None = None
 
 
-class PassedOver(msgspec.Struct, frozen=True):
+class SnapshotSkipped(msgspec.Struct, frozen=True):
     """A snapshot was not usable for a rollback, so an older one was tried."""
 
     reason: str
@@ -85,7 +92,24 @@ class Removed(msgspec.Struct, frozen=True):
     bytes: int
 
 
-LogResult = Resumed | Appended | AppendLost | CommitFailed | SnapshotChosen | RestoreRefused | PassedOver | Removed
+class EntryFound(msgspec.Struct, frozen=True):
+    """The result of a search for an entry; UNREAD: it could not be read now."""
+
+    entry: EntryRef
+    match: EntryMatch
+
+
+LogResult = (
+    Resumed
+    | Appended
+    | AppendLost
+    | CommitFailed
+    | SnapshotChosen
+    | RestoreRefused
+    | SnapshotSkipped
+    | Removed
+    | EntryFound
+)
 
 
 class Closing(Exception):
@@ -108,7 +132,9 @@ class CoordinatorLog:
         self._now_us = now_us
         self._report = report
         self._closing = threading.Event()
-        self._failures = 0
+        # Whether the last problem has been reported, and no success since.
+        self._has_failed = False
+        self._backoff = Backoff(RETRY_S_MIN, RETRY_S_MAX)
 
     def open(self, identity: str = "", create: bool = False, known: EntryRef | None = None) -> None:
         """Open the store with this identity, waiting for it. Without an identity: the existing store, or StoreMissing.
@@ -127,7 +153,7 @@ class CoordinatorLog:
 
         if create:
             Store.open_or_create(self._url)
-        self.store = self._patiently(attempt, at_start=True) if identity else attempt()
+        self.store = self._with_retries(attempt, at_start=True) if identity else attempt()
         self._opened = True
 
     def close(self) -> None:
@@ -136,9 +162,9 @@ class CoordinatorLog:
 
     def poll(self) -> list[LogResult]:
         """Read what others have appended."""
-        told: list[LogResult] = self._patiently(self._read)
-        self._well()
-        return told
+        results: list[LogResult] = self._with_retries(self._read)
+        self._recovered()
+        return results
 
     def read_some(self) -> list[LogResult]:
         """Read the next part of the log, to bound memory; an empty list means the end.
@@ -146,81 +172,87 @@ class CoordinatorLog:
         StoreError: the log is damaged. It is raised, not retried: nothing depends on this coordinator yet.
         """
         if not self._is_begun:
-            loaded = self._patiently(self.store.resume, at_start=True)
+            loaded = self._with_retries(self.store.resume, at_start=True)
             self._is_begun = True
             if loaded is not None:
                 self.position = loaded.checkpoint.position
                 self.last = EntryRef(self.position - 1, loaded.checkpoint.previous)
                 return [Resumed(loaded)]
-        told: list[LogResult] = self._patiently(lambda: self._read(ENTRIES_AT_ONCE), at_start=True)
-        return told
+        results: list[LogResult] = self._with_retries(lambda: self._read(ENTRIES_AT_ONCE), at_start=True)
+        return results
 
     def lead(self, coordinator: str) -> list[LogResult]:
         """Begin a term, before any other append; return what others appended up to then.
 
         StoreError: the log cannot be written, and waiting does not help.
         """
-        self._patiently(lambda: begin_term(self.store, coordinator, self._now_us()), at_start=True)
-        told: list[LogResult] = self._patiently(self._read)
-        return told
+        self._with_retries(lambda: begin_term(self.store, coordinator, self._now_us()), at_start=True)
+        results: list[LogResult] = self._with_retries(self._read)
+        return results
+
+    def look_up(self, entry: EntryRef) -> list[LogResult]:
+        """Search for an entry that a node knows."""
+        try:
+            return [EntryFound(entry, self.store.look_up(entry))]
+        except StoreError:
+            return [EntryFound(entry, EntryMatch.UNREAD)]
 
     def checkpoint(self) -> list[LogResult]:
         """Write a checkpoint if one is due. If that fails, a later one replaces it."""
         try:
             self.store.write_checkpoint()
         except StoreError as error:
-            self._failures += 1
-            self._report(f"no checkpoint of the log can be written: {error}")
+            self._fail(f"no checkpoint of the log can be written: {error}")
         return []
 
-    def append(self, entry: Entry, heard: int) -> list[LogResult]:
+    def append(self, entry: Entry, foreign_known: int) -> list[LogResult]:
         """Append `entry`, or return `AppendLost` and the entries of the writer that was first."""
-        told: list[LogResult] = self._patiently(self._read)
-        while self.foreign <= heard and self._can_begin(entry):
+        results: list[LogResult] = self._with_retries(self._read)
+        while self.foreign <= foreign_known and self._can_begin(entry):
             try:
                 self.store.append(entry, self.position)
-                self._well()
-                return [*told, self._take(entry, False)]
+                self._recovered()
+                return [*results, self._take(entry, False)]
             except LogConflict:
-                told += self._patiently(self._read)
+                results += self._with_retries(self._read)
             except StoreError as error:
                 self._pause(error)
                 # If the disk failed late, the entry may have been written nevertheless.
-                found = self._patiently(self._read)
-                told += [self._disown(one, entry) for one in found]
+                found = self._with_retries(self._read)
+                results += [self._as_own(one, entry) for one in found]
                 if any(isinstance(one, Appended) and one.entry == entry for one in found):
-                    return told
-        return [*told, AppendLost(entry)]
+                    return results
+        return [*results, AppendLost(entry)]
 
-    def commit(self, order: CommitOrder) -> list[LogResult]:
+    def commit(self, order: CommitSnapshot) -> list[LogResult]:
         """Prove the snapshot and append its commit, or return why that is impossible."""
-        told: list[LogResult] = []
+        results: list[LogResult] = []
         name = str(order.snapshot)
         entry: Commit | None = None
         try:
-            told += self._read()
+            results += self._read()
             parent = self.store.state().opened(name).parent
             manifest = assemble(order, parent, self._now_us())
             overtaken = self._overtaken(order.snapshot, manifest)
             if overtaken is not None:
-                return [*told, CommitFailed(order.snapshot, overtaken)]
+                return [*results, CommitFailed(order.snapshot, overtaken)]
             verdict = prove_stored(self.store, name, manifest)
             if not verdict.holds:
                 reason = "; ".join(str(finding) for finding in verdict.findings)
-                return [*told, CommitFailed(order.snapshot, f"its proof does not hold: {reason}")]
+                return [*results, CommitFailed(order.snapshot, f"its proof does not hold: {reason}")]
             entry = Commit(name, manifest, manifest.completed_us)
             self.store.commit(name, manifest, self.position, entry.at_us)
-            return [*told, self._take(entry, False)]
+            return [*results, self._take(entry, False)]
         except LogConflict:
             assert entry is not None, "only the append itself can come into conflict"
-            return [*told, *self._patiently(self._read), AppendLost(entry)]
+            return [*results, *self._with_retries(self._read), AppendLost(entry)]
         except (TakenOver, LeftBehind, LogReplaced):
             raise
         except StrobeError as error:
-            found = self._patiently(self._read)
+            found = self._with_retries(self._read)
             if any(isinstance(one, Appended) and one.entry == entry for one in found):
-                return told + [self._disown(one, entry) for one in found]
-            return [*told, *found, CommitFailed(order.snapshot, str(error))]
+                return results + [self._as_own(one, entry) for one in found]
+            return [*results, *found, CommitFailed(order.snapshot, str(error))]
 
     def _overtaken(self, snapshot: SnapshotId, manifest: Manifest) -> str | None:
         """Return why a snapshot is too late: an overlapping one was committed first and has released more output.
@@ -240,10 +272,10 @@ class CoordinatorLog:
 
     def choose(self, wanted: str | None, topology: Topology, fork: bool, system: System) -> list[LogResult]:
         """Find the snapshot to restore; wait while the store cannot be read."""
-        told = self.poll()
-        answer = self._patiently(lambda: choose(self.store, wanted, topology, fork, system))
-        passed_over = [PassedOver(reason) for reason in answer.passed_over]
-        return [*told, *passed_over, answer.event]
+        results = self.poll()
+        answer = self._with_retries(lambda: choose(self.store, wanted, topology, fork, system))
+        skipped = [SnapshotSkipped(reason) for reason in answer.passed_over]
+        return [*results, *skipped, answer.event]
 
     def retain(self, settings: RetentionSettings) -> list[LogResult]:
         """Remove snapshots that retention does not keep, and unreferenced data (E8)."""
@@ -251,23 +283,22 @@ class CoordinatorLog:
             numbers = (settings.keep_last, settings.keep_hourly, settings.keep_daily)
             applied = apply(self.store, plan(self.store.state(), *numbers, self._now_us()))
         except StoreError as error:
-            self._failures += 1  # the next success reports that the store works again
-            self._report(f"old snapshots cannot be removed: {error}")
+            self._fail(f"old snapshots cannot be removed: {error}")
             return []
-        told: list[LogResult] = self._patiently(self._read)
-        return [*told, Removed(applied.removed, applied.collected.bytes)]
+        results: list[LogResult] = self._with_retries(self._read)
+        return [*results, Removed(applied.removed, applied.collected.bytes)]
 
     def _read(self, entries_max: int | None = None) -> list[LogResult]:
-        told: list[LogResult] = []
+        results: list[LogResult] = []
         try:
             for _, entry in islice(self.store.read_log(self.position), entries_max):
                 foreign = not isinstance(entry, Pin | Remove | Term | Fence | Void)
-                told.append(self._take(entry, foreign))
+                results.append(self._take(entry, foreign))
                 self.foreign += foreign
         except StoreError:
-            if not told:
+            if not results:
                 raise  # otherwise return what was read so far; the next read fails again
-        return told
+        return results
 
     def _can_begin(self, entry: Entry) -> bool:
         """Return whether the snapshot that an epoch is to start from still exists: it may have been removed (E9).
@@ -275,7 +306,7 @@ class CoordinatorLog:
         Once the entry is logged, the snapshot is protected.
         """
         restored = entry.restored if isinstance(entry, EpochStart) else None
-        return restored is None or restored in self._patiently(self.store.state).committed
+        return restored is None or restored in self._with_retries(self.store.state).committed
 
     def _take(self, entry: ReadEntry, foreign: bool) -> Appended:
         """Take in the next entry. On StoreError it remains the next one."""
@@ -285,14 +316,14 @@ class CoordinatorLog:
         self.position += 1
         return logged
 
-    def _disown(self, told: LogResult, entry: Entry | None) -> LogResult:
+    def _as_own(self, result: LogResult, entry: Entry | None) -> LogResult:
         """Clear the `foreign` flag if the entry read is our own."""
-        if isinstance(told, Appended) and told.foreign and told.entry == entry:
+        if isinstance(result, Appended) and result.foreign and result.entry == entry:
             self.foreign -= 1
-            return msgspec.structs.replace(told, foreign=False)
-        return told
+            return msgspec.structs.replace(result, foreign=False)
+        return result
 
-    def _patiently(self, work: Callable[[], Any], *, at_start: bool = False) -> Any:
+    def _with_retries(self, work: Callable[[], Any], *, at_start: bool = False) -> Any:
         """Retry `work` until the store allows it; with `at_start`, raise errors that waiting cannot fix."""
         failed = False
         while True:
@@ -305,7 +336,7 @@ class CoordinatorLog:
                 failed = True
                 continue
             if failed:  # otherwise another problem may remain: a full store can still be read
-                self._well()
+                self._recovered()
             return done
 
     def _away(self) -> StoreError | None:
@@ -320,18 +351,39 @@ class CoordinatorLog:
     def _pause(self, error: StoreError) -> None:
         error = self._away() or error
         if isinstance(error, StoreAway):
-            self._report(f"waiting for the store {error.url} (identity {error.identity}): the path {error.found}")
+            self._fail(f"waiting for the store {error.url} (identity {error.identity}): the path {error.found}")
         else:
-            self._report(str(error))
-        wait_s = min(RETRY_S_MAX, RETRY_S_MIN * 2 ** min(self._failures, 16))
-        self._failures += 1
-        if self._closing.wait(wait_s):
+            self._fail(str(error))
+        if self._closing.wait(self._backoff.next()):
             raise Closing
         with suppress(StoreError):
             if self._opened:
                 collect(self.store)  # the remains of aborted snapshots may be what fills the disk
 
-    def _well(self) -> None:
-        if self._failures:
-            self._failures = 0
+    def _fail(self, problem: str) -> None:
+        """Report a problem; the next success reports that the store works again."""
+        self._has_failed = True
+        self._report(problem)
+
+    def _recovered(self) -> None:
+        self._backoff.reset()
+        if self._has_failed:
+            self._has_failed = False
             self._report(None)
+
+
+def assemble(order: CommitSnapshot, parent: str | None, completed_us: int) -> Manifest:
+    """Return the manifest of a snapshot whose processes have all stored their part."""
+    return Manifest(
+        protocol=order.begin.protocol,
+        initiators=order.begin.initiators,
+        view=order.view,
+        epoch=order.snapshot.epoch,
+        started_us=order.begin.at_us,
+        completed_us=completed_us,
+        processes={process: order.records[process] for process in sorted(order.records)},
+        retries=order.begin.retries,
+        parent=parent,
+        departed=order.departed,
+        joined=order.joined,
+    )

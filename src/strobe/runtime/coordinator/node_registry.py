@@ -37,7 +37,7 @@ class Member:
         self.host = register.host
         self.run = register.run
         self.connection: Sending | None = None
-        self.heard_s = 0.0
+        self.last_message_s = 0.0
         self.heartbeat: Heartbeat | None = None
         # Unknown before the second heartbeat in an epoch.
         self.events_per_s: float | None = None
@@ -45,7 +45,7 @@ class Member:
         self.reached: int | None = None
         # Why it is gone or about to go; empty otherwise.
         self.trouble = ""
-        self.let_go = False
+        self.is_dismissed = False
         # Number of other instances that tried to run this process.
         self.claims = 0
         self._beat_s = 0.0
@@ -83,11 +83,11 @@ class Members:
         self.silence_s = silence_s
         self.by_process: dict[str, Member] = {}
         # Why each process was last lost: its own `Failed` reason, or how its connection ended.
-        self.last_words: dict[str, str] = {}
+        self.last_failures: dict[str, str] = {}
         # Why a node of each process was last refused, if it may retry and has not been admitted since.
-        self.turned_away: dict[str, str] = {}
+        self.refusals: dict[str, str] = {}
         # The run of its program in which each supervised process was last seen in the view.
-        self.lived: dict[str, str] = {}
+        self.runs: dict[str, str] = {}
         self._replaced: dict[str, deque[str]] = {}
 
     def __iter__(self) -> Iterator[Member]:
@@ -99,14 +99,24 @@ class Members:
     def connected(self) -> Iterator[Member]:
         return (member for member in self if member.connected)
 
+    def send(self, process: str, message: Any) -> None:
+        """Send to the node of `process`, if it is connected."""
+        member = self.get(process)
+        if member is not None and member.connection is not None:
+            member.connection.send(message)
+
+    def broadcast(self, message: Any) -> None:
+        for member in self.connected():
+            self.send(member.process, message)
+
     def refusal(self, register: Register, now_s: float) -> Refused | None:
         """Return why this instance may not run its process, or None."""
         if register.instance in self._replaced.get(register.process, ()):
-            return Refused(f"process {register.process} was taken over by a newer instance; this one is over", True)
+            return Refused(f"process {register.process} was replaced by a newer instance; this one must end", True)
         current = self.by_process.get(register.process)
         if current is None or current.instance == register.instance:
             return None
-        if current.connected and now_s - current.heard_s < self.silence_s:
+        if current.connected and now_s - current.last_message_s < self.silence_s:
             where = f"pid {current.pid} on host {current.host or 'unknown'}"
             reason = f"process {register.process} is running already as {where}; stop that one first"
             return Refused(reason, current.outlives(register.instance))
@@ -124,19 +134,19 @@ class Members:
             # The task that serves the former connection sees that it no longer counts.
             earlier.connection = None
             member.reached = earlier.reached
-        member.connection, member.heard_s = connection, now_s
+        member.connection, member.last_message_s = connection, now_s
         self.by_process[register.process] = member
-        self.turned_away.pop(register.process, None)
+        self.refusals.pop(register.process, None)
         return member, former
 
     def remove(self, process: str) -> None:
         """Forget a departed process."""
         self.by_process.pop(process, None)
-        self.turned_away.pop(process, None)
+        self.refusals.pop(process, None)
 
     def addresses(self) -> dict[str, tuple[str, int]]:
         return {member.process: member.address for member in self}
 
     def silent(self, now_s: float) -> list[Member]:
         """Return connected members that have sent nothing for too long."""
-        return [member for member in self.connected() if now_s - member.heard_s >= self.silence_s]
+        return [member for member in self.connected() if now_s - member.last_message_s >= self.silence_s]

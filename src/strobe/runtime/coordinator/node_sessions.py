@@ -9,7 +9,6 @@ from typing import Any
 
 from strobe.errors import UsageError
 from strobe.protocol.coordinator.messages import (
-    AskToRecord,
     CannotRestore,
     Dismiss,
     Drained,
@@ -21,13 +20,16 @@ from strobe.protocol.coordinator.messages import (
     ProcessWithoutState,
     RecordingFailed,
     Released,
+    RequestRecording,
     SentCountsArrived,
     SnapshotStarted,
     SnapshotWanted,
 )
+from strobe.protocol.values.log_entries import EntryRef
 from strobe.runtime.coordinator.control_server import Connection
 from strobe.runtime.coordinator.coordinator import Coordinator
 from strobe.runtime.coordinator.node_registry import Member
+from strobe.runtime.coordinator.snapshot_observer import begun_message
 from strobe.runtime.event_log import ERROR, WARNING
 from strobe.runtime.messages.control import (
     VERSION,
@@ -35,11 +37,13 @@ from strobe.runtime.messages.control import (
     Failed,
     FragmentStored,
     Heartbeat,
+    HeartbeatHeard,
     ProcessRecorded,
     Refused,
     Register,
     Welcome,
 )
+from strobe.storage.log.log import EntryMatch
 
 REJECTS_LOGGED_MAX = 20
 """This many rejections are logged one by one, then every hundredth: garbage or early nodes must not fill the disk."""
@@ -51,13 +55,14 @@ class NodeSessions:
     def __init__(self, coordinator: Coordinator) -> None:
         self.coordinator = coordinator
         self.members = coordinator.members
+        self.tracker = coordinator.tracker
         self.log = coordinator.log
         self.rejects = 0
-        self._put_off = 0
+        self._retries_asked = 0
         # Everything is being stopped: a node that goes now has not failed.
         self.stopping = False
         self._gone = asyncio.Event()
-        self._told: AddressBook | None = None
+        self._addresses_sent: AddressBook | None = None
 
     def fail(self, error: BaseException) -> None:
         self.coordinator.fail(error)
@@ -70,26 +75,21 @@ class NodeSessions:
         refused = self._refusal(register, now_s)
         if refused is None:
             return self._admit(register, connection, now_s)
-        self._put_off += not refused.final
-        if not refused.final and register.process in self.coordinator.brain.membership.everyone:
-            self.members.turned_away[register.process] = refused.reason
-        if refused.final or _is_logged(self._put_off):
-            self.log.emit("turned away", WARNING, process=register.process, peer=connection.peer, reason=refused.reason)
+        self._retries_asked += not refused.final
+        if not refused.final and register.process in self.coordinator.lifecycle.membership.everyone:
+            self.members.refusals[register.process] = refused.reason
+        if refused.final or _is_logged(self._retries_asked):
+            self.log.emit(
+                "registration refused", WARNING, process=register.process, peer=connection.peer, reason=refused.reason
+            )
         return refused
 
     def _refusal(self, register: Register, now_s: float) -> Refused | None:
-        coordinator, brain = self.coordinator, self.coordinator.brain
+        coordinator, lifecycle = self.coordinator, self.coordinator.lifecycle
         if register.system not in ("", coordinator.identity):
             # It has its state, and waits for its own coordinator, which had this address before.
             here = f"of the store {coordinator.store_url} (identity {coordinator.identity})"
             reason = f"here is the coordinator of another system, {here}; this node belongs to {register.system}"
-            return Refused(reason, False)
-        if register.term > coordinator.term:
-            coordinator.poll()  # another coordinator leads: this one ends once it has read that
-            reason = (
-                f"a coordinator of term {register.term} leads the system, and this one is of term {coordinator.term}; "
-                "if no other one runs, the store here is an older copy: put the newer one back"
-            )
             return Refused(reason, False)
         if register.version != VERSION:
             reason = f"this node speaks version {register.version} of the control protocol, the coordinator {VERSION}"
@@ -98,37 +98,83 @@ class NodeSessions:
             reason = f"this node runs {register.protocol}, the system {coordinator.system.protocol}"
             return Refused(f"{reason}; give both the same description of the system", True)
         if not self._is_known(register):
-            known = ", ".join(brain.view.processes)
+            known = ", ".join(lifecycle.view.processes)
             reason = f"there is no process {register.process!r}; there are: {known}. To join, it must name its channels"
             return Refused(reason, True)
+        if self._continues(register) and register.newest is not None:
+            refused = self._another_history(register, register.newest)
+            if refused is not None:
+                return refused
+        if register.term > coordinator.term:
+            return self._not_leading(register)
         if self.stopping:
             return Refused("the system is being stopped", True)
         refused = self.members.refusal(register, now_s)
         if refused is not None:
             return refused
-        if brain.epoch == 0:
+        if lifecycle.epoch == 0:
             return Refused("the coordinator has not started the first epoch yet", False)
-        if register.epoch > brain.epoch:
+        if register.epoch > lifecycle.epoch:
             coordinator.poll()
-            reason = f"this node is of epoch {register.epoch}, the log has only {brain.epoch} as yet"
+            reason = f"this node is of epoch {register.epoch}, the log has only {lifecycle.epoch} as yet"
             return Refused(
                 f"{reason}; if that stays so, the store here is an older copy: put the newer one back", False
             )
         return self._cannot_join(register) if self._joins(register) else None
 
+    def _another_history(self, register: Register, newest: EntryRef) -> Refused | None:
+        """Refuse a node whose state does not come from this log, as after a run on a copy of the store."""
+        coordinator, position = self.coordinator, newest.position
+        match coordinator.find(newest):
+            case EntryMatch.HELD:
+                return None
+            case EntryMatch.UNREAD:
+                return Refused(f"the log is searched for entry {position}, which this process knows", False)
+            case EntryMatch.BEYOND if register.term > coordinator.term:
+                return self._not_leading(register)
+            case EntryMatch.BEYOND:
+                coordinator.poll()
+                reason = (
+                    f"this process knows entry {position} of the log, which ends before it here: the store is an older "
+                    "copy; put the newer one back, or end the process: started again, it begins without its state"
+                )
+                return Refused(reason, False)
+            case EntryMatch.REMOVED:
+                problem = f"the newest log entry that this process knows, {position}, was removed from the log since"
+            case EntryMatch.OTHER:
+                problem = (
+                    f"entry {position} of the log is not the one that this process knows: its state comes from another "
+                    "copy of the store"
+                )
+        return Refused(f"{problem}; it cannot continue here, and must start again, without its state", True)
+
+    def _not_leading(self, register: Register) -> Refused:
+        """Refuse a node that knows a later coordinator: this one ends once it has read that in the log."""
+        self.coordinator.poll()
+        reason = (
+            f"a coordinator of term {register.term} leads the system, and this one is of term {self.coordinator.term}; "
+            "if no other one runs, the store here is an older copy: put the newer one back"
+        )
+        return Refused(reason, False)
+
+    def _continues(self, register: Register) -> bool:
+        """Return whether the process is to go on with its state: it has not left, and has missed no rollback."""
+        lifecycle = self.coordinator.lifecycle
+        return register.epoch >= max(1, lifecycle.epoch) and register.process not in lifecycle.membership.left
+
     def _is_known(self, register: Register) -> bool:
-        everyone = (*self.coordinator.brain.membership.everyone, *self.coordinator.first_view.processes)
+        everyone = (*self.coordinator.lifecycle.membership.everyone, *self.coordinator.first_view.processes)
         return register.process in everyone or bool(register.channels) or register.epoch > 0
 
     def _joins(self, register: Register) -> bool:
-        membership = self.coordinator.brain.membership
+        membership = self.coordinator.lifecycle.membership
         is_in = register.process in membership.everyone
         return register.epoch == 0 and not is_in and not self._has_left(register)
 
     def _has_left(self, register: Register) -> bool:
         """Return whether the process has left, and still has output to release or was killed before it ended."""
-        membership, process = self.coordinator.brain.membership, register.process
-        same_run = bool(register.run) and self.members.lived.get(process) == register.run
+        membership, process = self.coordinator.lifecycle.membership, register.process
+        same_run = bool(register.run) and self.members.runs.get(process) == register.run
         return bool(membership.unreleased(process)) or (same_run and process in membership.left)
 
     def _cannot_join(self, register: Register) -> Refused | None:
@@ -143,15 +189,15 @@ class NodeSessions:
     def _check_joiner(self, register: Register) -> None:
         sink = self._released_sink(register)
         if sink is not None:
-            problem = f"output of it was released already, in its sink {sink}, and who joins begins at the beginning"
+            problem = f"its sink {sink} has released output already, and a joining process starts from the beginning"
             way_out = "give it another file, or restore a snapshot that has the process (strobe restore ID --fork)"
             raise UsageError(f"{problem}; {way_out}")
-        blamed = self.coordinator.brain.rollback.join_refusal(register.process, self.coordinator.clock.now_us())
+        blamed = self.coordinator.lifecycle.rollback.join_refusal(register.process, self.coordinator.clock.now_us())
         if blamed is not None:
             raise UsageError(blamed)
 
     def _join(self, register: Register) -> None:
-        membership = self.coordinator.brain.membership
+        membership = self.coordinator.lifecycle.membership
         known = {*membership.view.processes, register.process}
         for change in (membership.changing, *membership.changes):
             if isinstance(change, JoinWanted):
@@ -164,7 +210,7 @@ class NodeSessions:
 
     def _released_sink(self, register: Register) -> str | None:
         """Return a sink that has released output, by its own report or, if it does not know, by the log."""
-        departed = self.coordinator.brain.membership.departed.get(register.process)
+        departed = self.coordinator.lifecycle.membership.departed.get(register.process)
         for sink, position in register.released.items():
             logged = departed.sinks.get(sink, 0) if departed is not None else 0
             if position or (position is None and logged):
@@ -180,16 +226,17 @@ class NodeSessions:
                 coordinator.identity,
                 coordinator.store_url,
                 coordinator.node_settings,
-                coordinator.brain.epoch,
+                coordinator.lifecycle.epoch,
                 self.members.silence_s,
                 coordinator.term,
+                coordinator.store.durable_entry,
             )
         )
         if former is not None and earlier is not None:
             self._end_former(earlier, former, member)
-        self.tell_addresses(connection)
+        self.send_addresses(connection)
         for snapshot in coordinator.state.open:
-            connection.send(coordinator.begun_message(snapshot))
+            connection.send(begun_message(coordinator.state, snapshot))
         self.log.emit(
             "registered",
             process=member.process,
@@ -198,31 +245,31 @@ class NodeSessions:
             host=member.host,
             joins=True if self._joins(register) else None,
         )
-        self._tell_brain(register, again=earlier is not None and earlier.instance == member.instance)
+        self._notify_lifecycle(register, again=earlier is not None and earlier.instance == member.instance)
         return member
 
     def _end_former(self, earlier: Member, former: Any, member: Member) -> None:
         """End the former connection: a process has one at a time."""
         if earlier.instance != member.instance:
-            former.send(Refused(f"process {member.process} was taken over by a newer instance", True))
+            former.send(Refused(f"process {member.process} was replaced by a newer instance", True))
             self._failed(member.process)
         former.close()
 
-    def _tell_brain(self, register: Register, again: bool) -> None:
+    def _notify_lifecycle(self, register: Register, again: bool) -> None:
         coordinator, process = self.coordinator, register.process
-        membership = coordinator.brain.membership
+        membership = coordinator.lifecycle.membership
         everyone = membership.everyone
         if self._joins(register):
             # `_cannot_join` has passed the join to `Lifecycle`, possibly followed by the loss of the former instance.
-            coordinator.brain.rollback.present.add(process)
+            coordinator.lifecycle.rollback.present.add(process)
             return
         if process not in everyone and membership.unreleased(process):
             # It left, and was lost with output still staged.
-            coordinator.brain.rollback.present.add(process)
-            coordinator.let_go(coordinator.brain.dismissal(process))
-        elif process in membership.left or (process not in everyone and register.epoch == coordinator.brain.epoch):
-            coordinator.let_go(Dismiss(process))  # it has left, and missed the message
-        elif register.epoch < coordinator.brain.epoch:
+            coordinator.lifecycle.rollback.present.add(process)
+            coordinator.dismiss(coordinator.lifecycle.departures.order_release(process))
+        elif process in membership.left or (process not in everyone and register.epoch == coordinator.lifecycle.epoch):
+            coordinator.dismiss(Dismiss(process))  # it has left, and missed the message
+        elif register.epoch < coordinator.lifecycle.epoch:
             coordinator.handle(ProcessWithoutState(process, register.epoch, again))
         else:
             coordinator.handle(ProcessReturned(process))
@@ -230,40 +277,44 @@ class NodeSessions:
 
     def _ask_again(self, process: str) -> None:
         """Repeat open record orders: it may have missed them, or recorded for a former coordinator (E7)."""
-        brain = self.coordinator.brain
-        for snapshot, attempt in brain.open.items():
-            if attempt.ending or attempt.begin.view != brain.view.number:
+        lifecycle = self.coordinator.lifecycle
+        for snapshot, attempt in lifecycle.open.items():
+            if attempt.ending or attempt.begin.view != lifecycle.view.number:
                 continue
             if process in attempt.view.processes and process not in attempt.arrived:
-                self.coordinator.send(process, AskToRecord(process, snapshot, attempt.begin.view))
+                self.members.send(process, RequestRecording(process, snapshot, attempt.begin.view))
 
-    def tell_addresses(self, newcomer: Connection | None = None) -> None:
+    def send_addresses(self, newcomer: Connection | None = None) -> None:
         """Send the address book to every node if it has changed, and to a newcomer in any case."""
-        book = AddressBook(self.members.addresses(), self.coordinator.brain.membership.everyone)
-        if book != self._told:
-            self._told = book
-            self.coordinator.tell_all(book)
+        book = AddressBook(self.members.addresses(), self.coordinator.lifecycle.membership.everyone)
+        if book != self._addresses_sent:
+            self._addresses_sent = book
+            self.members.broadcast(book)
         elif newcomer is not None:
             newcomer.send(book)
 
     # Messages
 
-    def heard(self, member: Member, message: Any) -> None:
+    def answer(self, member: Member) -> HeartbeatHeard:
+        """Return the answer to a heartbeat."""
+        return HeartbeatHeard(member.claims, self.coordinator.store.durable_entry)
+
+    def received(self, member: Member, message: Any) -> None:
         """Handle a message of a node; every message shows that it is alive."""
         now_s = self._now_s()
-        member.heard_s = now_s
+        member.last_message_s = now_s
         match message:
             case Heartbeat():
                 member.note(message, now_s)
             case ProcessRecorded():
-                self.coordinator.progress.recorded(message.snapshot, member.process, message.pause_us)
+                self.tracker.recorded(message.snapshot, member.process, message.pause_us)
             case FragmentStored():
                 self._stored(message)
             case Failed():
                 member.trouble = message.reason
             case Drained() | Released() | CannotRestore() | SentCountsArrived() | SnapshotStarted() | SnapshotWanted():
-                if isinstance(message, Drained) and member.process in self.coordinator.brain.view.members:
-                    self.members.lived[member.process] = member.run
+                if isinstance(message, Drained) and member.process in self.coordinator.lifecycle.view.members:
+                    self.members.runs[member.process] = member.run
                 self.coordinator.handle(message)
             case RecordingFailed():
                 self.log.emit(
@@ -276,8 +327,11 @@ class NodeSessions:
                 self.coordinator.handle(message)
 
     def _stored(self, message: FragmentStored) -> None:
-        if self.coordinator.progress.stored(message.snapshot, message.process, message.record):
-            self.coordinator.handle(FragmentArrived(message.snapshot, message.process, message.view))
+        snapshot, process, record = message.snapshot, message.process, message.record
+        self.tracker.stored(snapshot, process, record)
+        # A node learns where to store its part only after the snapshot has begun: an unknown one is over, or made up.
+        if snapshot in self.coordinator.lifecycle.open:
+            self.coordinator.handle(FragmentArrived(snapshot, process, message.view, record))
 
     # Leaving and loss
 
@@ -289,22 +343,22 @@ class NodeSessions:
         if self.stopping:
             self._gone.set()
             return
-        if member.let_go:
+        if member.is_dismissed:
             self.forget(member.process)
             return
-        member.trouble = self.members.last_words[member.process] = member.trouble or reason
+        member.trouble = self.members.last_failures[member.process] = member.trouble or reason
         self.log.emit("failed", ERROR, process=member.process, reason=member.trouble, pid=member.pid, host=member.host)
         self._failed(member.process)
-        if not self.coordinator.brain.membership.includes(member.process):
+        if not self.coordinator.lifecycle.membership.includes(member.process):
             self.forget(member.process)  # nothing waits for it
 
     def forget(self, process: str) -> None:
         """Remove a process that has left, or was lost before it joined."""
         self.members.remove(process)
-        self.tell_addresses()
+        self.send_addresses()
 
     def _failed(self, process: str) -> None:
-        membership = self.coordinator.brain.membership
+        membership = self.coordinator.lifecycle.membership
         if process in membership.view.processes:
             # No snapshot could complete without it, so none begins. The view is settled again when the process is back
             # and has reported, as every returning process does, that it has installed the view.
@@ -321,7 +375,7 @@ class NodeSessions:
         """Disconnect nodes that have sent nothing for too long; they may reconnect."""
         for member in self.members.silent(now_s):
             if isinstance(member.connection, Connection):
-                member.connection.abort(f"it said nothing for {now_s - member.heard_s:.1f} s")
+                member.connection.abort(f"it sent nothing for {now_s - member.last_message_s:.1f} s")
 
     def rejected(self, peer: str, reason: str) -> None:
         """Count and log a message that is not from a node."""

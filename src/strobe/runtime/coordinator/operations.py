@@ -51,7 +51,7 @@ class Operations:
         self._check_running()
         timeout_s = checked_timeout(request.timeout_s)
         for process in request.initiators:
-            if process not in self.coordinator.brain.view.processes:
+            if process not in self.coordinator.lifecycle.view.processes:
                 raise self._unknown(process)
         wait = self.coordinator.requests.take(request.initiators, self.coordinator.clock.now_us())
         self.coordinator.handle(SnapshotWanted(request.initiators, awaited=request.wait))
@@ -75,7 +75,7 @@ class Operations:
         requests = self.coordinator.requests
         requests.forget(wait)
         self.coordinator.handle(SnapshotUnwanted(requests.waiting()))
-        return NoAnswer(f"none has begun after {timeout_s:g} s ({self._obstacle()}); it is not asked for any longer")
+        return NoAnswer(f"none has begun after {timeout_s:g} s ({self._obstacle()}); the request is withdrawn")
 
     async def restore(self, request: RestoreRequest) -> RestoreStarted:
         """Roll back all processes."""
@@ -86,7 +86,7 @@ class Operations:
         wanted = await self._restorable(request.snapshot, timeout_s)
         self._check_running()  # the system may have been stopped meanwhile
         wait = coordinator.requests.restore(RollbackTarget(wanted, request.fork))
-        reason = "someone asked to fork from it" if request.fork else "someone asked for it"
+        reason = "a user requested a fork from it" if request.fork else "a user requested it"
         coordinator.handle(RestoreWanted(wanted, reason, request.fork))
         try:
             return await asyncio.wait_for(wait.done, until_s - coordinator.now_s())
@@ -109,11 +109,11 @@ class Operations:
     def leave(self, process: str) -> Accepted:
         """Have a process hand over its state and leave."""
         self._check_running()
-        if process not in self.coordinator.brain.view.processes:
+        if process not in self.coordinator.lifecycle.view.processes:
             raise self._unknown(process)
         member = self.coordinator.members.get(process)
         if member is None or not member.connected:
-            raise NotNow(f"process {process} is not running, so it cannot hand over what it holds; start it first")
+            raise NotNow(f"process {process} is not running, so it cannot hand over its state; start it first")
         try:
             self.coordinator.handle(LeaveWanted(process))
         except UsageError as error:
@@ -123,32 +123,32 @@ class Operations:
     def stop(self, request: StopRequest) -> Accepted:
         """Stop every node, then the coordinator."""
         self._stop(request.reason)
-        return Accepted("every node is told to stop; then the coordinator ends")
+        return Accepted("every node is stopped; then the coordinator ends")
 
     def check_started(self) -> None:
         """Raise StoreError if the log has not been read yet: nothing can be done before."""
-        if self.coordinator.brain.recovering:
+        if self.coordinator.lifecycle.recovering:
             problem = self.coordinator.store.problem or "its log is being read"
             raise StoreError(self.coordinator.store_url, f"the coordinator is not ready yet: {problem}")
 
     def _check_running(self) -> None:
         self.check_started()
         if self.coordinator.halted is not None:
-            raise NotNow(f"all is stopped: {self.coordinator.halted}")
+            raise NotNow(f"everything is stopped: {self.coordinator.halted}")
 
     def _unknown(self, process: str) -> NoSuchProcess:
-        known = ", ".join(self.coordinator.brain.view.processes)
+        known = ", ".join(self.coordinator.lifecycle.view.processes)
         return NoSuchProcess(f"there is no process {process!r}; there are: {known}")
 
     def _obstacle(self) -> str:
         """Describe what a snapshot waits for."""
-        coordinator, brain = self.coordinator, self.coordinator.brain
+        coordinator, lifecycle = self.coordinator, self.coordinator.lifecycle
         if coordinator.store.problem is not None:
             return f"the store cannot be used: {coordinator.store.problem}"
-        if brain.rollback.pending:
+        if lifecycle.rollback.pending:
             return "a rollback is under way"
-        missing = [process for process in brain.view.processes if process not in brain.membership.drained]
-        missing += [f"{process}, which is leaving with output," for process in brain.membership.unstaged]
+        missing = [process for process in lifecycle.view.processes if process not in lifecycle.membership.drained]
+        missing += [f"{process}, which is leaving with output," for process in lifecycle.membership.unstaged]
         if missing:
             return f"it waits for {', '.join(missing)} to run"
         return "others are under way, or the pause between them is not over"

@@ -50,9 +50,9 @@ class TakeWait:
 
 
 class RestoreWait(msgspec.Struct):
-    """A pending request for a rollback to `goal`, or to the latest; without a snapshot, to any that can be restored."""
+    """A pending request for a rollback to `target`; without a snapshot, to the newest that can be restored."""
 
-    goal: RollbackTarget
+    target: RollbackTarget
     done: "asyncio.Future[RestoreStarted]"
 
 
@@ -68,12 +68,12 @@ class Requests:
         self.takes.append(wait)
         return wait
 
-    def restore(self, goal: RollbackTarget) -> RestoreWait:
-        if goal != NEWEST:
-            instead = f"{goal.snapshot or 'the newest'}{' as a fork' if goal.fork else ''}"
-            problem = f"someone has asked for {instead} since, and the rollback goes there; ask again if it shall not"
-            self._fail([wait for wait in self.restores if wait.goal not in (goal, NEWEST)], Superseded(problem))
-        wait = RestoreWait(goal, asyncio.get_running_loop().create_future())
+    def restore(self, target: RollbackTarget) -> RestoreWait:
+        if target != NEWEST:
+            instead = f"{target.snapshot or 'the newest'}{' as a fork' if target.fork else ''}"
+            problem = f"a later request names {instead}, and the rollback goes there; repeat yours if you still need it"
+            self._fail([wait for wait in self.restores if wait.target not in (target, NEWEST)], Superseded(problem))
+        wait = RestoreWait(target, asyncio.get_running_loop().create_future())
         self.restores.append(wait)
         return wait
 
@@ -97,17 +97,17 @@ class Requests:
                 wait.ended.set_result(TakeResult(snapshot, COMMITTED if committed else ABORTED, reason))
 
     def restored(self, started: RestoreStarted) -> None:
-        for wait in [wait for wait in self.restores if wait.goal.snapshot in (None, LATEST, started.restored)]:
+        for wait in [wait for wait in self.restores if wait.target.snapshot in (None, LATEST, started.restored)]:
             self.restores.remove(wait)
             if not wait.done.done():
                 wait.done.set_result(started)
 
-    def refused(self, goal: RollbackTarget, reason: str) -> None:
-        self._fail([wait for wait in self.restores if wait.goal == goal], RestoreFailed(reason))
+    def refused(self, target: RollbackTarget, reason: str) -> None:
+        self._fail([wait for wait in self.restores if wait.target == target], RestoreFailed(reason))
 
     def nothing_comes(self, reason: str) -> None:
         """Fail all rollback requests: requests for the newest had accepted the last target, and that was refused."""
-        problem = f"someone has asked for another snapshot since, and that was refused: {reason}; ask again"
+        problem = f"a later request named another snapshot, and that was refused: {reason}; repeat yours"
         self._fail(list(self.restores), RestoreFailed(problem))
 
     def _fail(self, waits: list[RestoreWait], error: StrobeError) -> None:

@@ -7,7 +7,7 @@ from itertools import takewhile
 from strobe.protocol import SnapshotId, View
 from strobe.protocol.values.log_entries import Begin, ProcessRecord
 from strobe.runtime.messages.api_documents import ABORTED, COMMITTED, FinishedSnapshot, OpenSnapshot, Part
-from strobe.storage.content.sizes import sizes, state_bytes, written_bytes
+from strobe.storage.content.summaries import sizes, state_bytes, written_bytes
 
 FINISHED_KEPT = 32
 
@@ -46,50 +46,47 @@ class SnapshotTracker:
     """Open snapshots, and recently finished ones."""
 
     def __init__(self) -> None:
-        self.under: dict[SnapshotId, RecordingSnapshot] = {}
+        self.recording: dict[SnapshotId, RecordingSnapshot] = {}
         self.finished: deque[FinishedSnapshot] = deque(maxlen=FINISHED_KEPT)
         self.committed = 0
         self.aborted = 0
 
     def begun(self, position: int, begin: Begin, view: View) -> None:
-        self.under[SnapshotId.parse(begin.snapshot)] = RecordingSnapshot(position, begin, view)
+        self.recording[SnapshotId.parse(begin.snapshot)] = RecordingSnapshot(position, begin, view)
 
     def recorded(self, snapshot: SnapshotId, process: str, pause_us: int) -> None:
-        if snapshot in self.under:
-            self.under[snapshot].pauses_us[process] = pause_us
+        if snapshot in self.recording:
+            self.recording[snapshot].pauses_us[process] = pause_us
 
-    def stored(self, snapshot: SnapshotId, process: str, record: ProcessRecord) -> bool:
-        """Keep a process's record; return whether its snapshot is open."""
-        if snapshot not in self.under:
-            return False
-        self.under[snapshot].records[process] = record
-        return True
+    def stored(self, snapshot: SnapshotId, process: str, record: ProcessRecord) -> None:
+        if snapshot in self.recording:
+            self.recording[snapshot].records[process] = record
 
     def ended(
         self, snapshot: SnapshotId, records: Mapping[str, ProcessRecord] | None, reason: str, at_us: int
     ) -> FinishedSnapshot | None:
         """Store the outcome and return the summary; `records` are those that were committed."""
-        under = self.under.pop(snapshot, None)
-        if under is None:
+        recording = self.recording.pop(snapshot, None)
+        if recording is None:
             return None
         committed = records is not None
         if records is not None:
-            under.records = dict(records)  # a coordinator that reads its log did not receive them from the nodes
+            recording.records = dict(records)  # a coordinator that reads its log did not receive them from the nodes
         self.committed += committed
         self.aborted += not committed
-        state, in_flight, messages = sizes(under.records)
+        state, in_flight, messages = sizes(recording.records)
         finished = FinishedSnapshot(
             id=str(snapshot),
             outcome=COMMITTED if committed else ABORTED,
             reason=reason,
-            started_us=under.begin.at_us,
-            duration_us=max(0, at_us - under.begin.at_us),
-            attempt=under.begin.attempt,
+            started_us=recording.begin.at_us,
+            duration_us=max(0, at_us - recording.begin.at_us),
+            attempt=recording.begin.attempt,
             state_bytes=state,
-            written_bytes=sum(written_bytes(record, under.position) for record in under.records.values()),
+            written_bytes=sum(written_bytes(record, recording.position) for record in recording.records.values()),
             in_flight_bytes=in_flight,
             in_flight_messages=messages,
-            parts=under.parts(),
+            parts=recording.parts(),
         )
         self.finished.append(finished)
         return finished
@@ -103,13 +100,13 @@ class SnapshotTracker:
         return [
             OpenSnapshot(
                 id=str(snapshot),
-                position=under.position,
-                started_us=under.begin.at_us,
-                initiators=under.begin.initiators,
-                attempt=under.begin.attempt,
-                retries=under.begin.retries,
-                waiting_for=[process for process in under.view.processes if process not in under.records],
-                parts=under.parts(),
+                position=recording.position,
+                started_us=recording.begin.at_us,
+                initiators=recording.begin.initiators,
+                attempt=recording.begin.attempt,
+                retries=recording.begin.retries,
+                waiting_for=[process for process in recording.view.processes if process not in recording.records],
+                parts=recording.parts(),
             )
-            for snapshot, under in sorted(self.under.items())
+            for snapshot, recording in sorted(self.recording.items())
         ]

@@ -3,13 +3,17 @@
 import os
 from collections.abc import Iterator
 
+from strobe.process import System
+from strobe.protocol import Lifecycle
+from strobe.protocol.coordinator.membership import Membership
 from strobe.runtime.addresses import print_address
 from strobe.runtime.coordinator.coordinator import Coordinator
 from strobe.runtime.coordinator.credit_deadlock import describe_cycle
 from strobe.runtime.coordinator.health_monitor import HealthMonitor
-from strobe.runtime.coordinator.node_registry import Member
+from strobe.runtime.coordinator.node_registry import Member, Members
 from strobe.runtime.messages.api_documents import ChannelStatus, ProcessStatus, Status, Trouble
 from strobe.runtime.messages.control import ChannelReport
+from strobe.runtime.messages.verdicts import ConditionStatus
 
 RUNNING = "running"
 WAITING = "waiting"
@@ -23,10 +27,12 @@ FAILING_MIN = 3
 _NO_REPORT = ChannelReport(sent=0, connected=False)
 
 
-def describe(watch: HealthMonitor, listen: str, api: str) -> Status:
+def describe(
+    coordinator: Coordinator, watch: HealthMonitor, listen: str, api: str, conditions: list[ConditionStatus]
+) -> Status:
     """Return the status; `listen` and `api` are the coordinator's addresses."""
-    coordinator = watch.coordinator
-    brain = coordinator.brain
+    lifecycle, tracker = coordinator.lifecycle, coordinator.tracker
+    shown = processes(lifecycle, coordinator.members, coordinator.now_s())
     return Status(
         system=coordinator.identity,
         store=coordinator.store_url,
@@ -36,42 +42,43 @@ def describe(watch: HealthMonitor, listen: str, api: str) -> Status:
         pid=os.getpid(),
         started_us=coordinator.started_us,
         now_us=coordinator.clock.now_us(),
-        epoch=brain.epoch,
-        view=brain.view.number,
-        settled=brain.settled and not brain.recovering,
-        rolling_back=brain.rollback.pending and coordinator.halted is None,
+        epoch=lifecycle.epoch,
+        view=lifecycle.view.number,
+        settled=lifecycle.settled and not lifecycle.recovering,
+        rolling_back=lifecycle.rollback.pending and coordinator.halted is None,
         log_position=coordinator.state.next_position,
         last_entry=coordinator.store.last_entry,
         interval_s=coordinator.settings.interval_s,
         committed=len(coordinator.state.committed),
         aborted=len(coordinator.state.aborted),
         rejected=watch.sessions.rejects,
-        processes=processes(coordinator),
-        channels=channels(coordinator),
-        open=coordinator.progress.open(),
-        finished=list(coordinator.progress.finished),
-        rollbacks=list(coordinator.rollbacks),
-        troubles=troubles(watch),
+        processes=shown,
+        channels=channels(lifecycle, coordinator.members),
+        open=tracker.open(),
+        finished=list(tracker.finished),
+        rollbacks=list(coordinator.observer.rollbacks),
+        troubles=troubles(coordinator, watch, shown),
         halted=coordinator.halted,
-        left=list(brain.membership.left),
+        left=list(lifecycle.membership.left),
         term=coordinator.term,
-        conditions=coordinator.judgement.status() if coordinator.judgement is not None else [],
+        conditions=conditions,
     )
 
 
-def processes(coordinator: Coordinator) -> list[ProcessStatus]:
+def processes(lifecycle: Lifecycle, members: Members, now_s: float) -> list[ProcessStatus]:
     """Return all processes of the view, and those that join or leave; empty while the log is being read."""
-    if coordinator.brain.recovering:
+    if lifecycle.recovering:
         return []
-    names = dict.fromkeys((*coordinator.brain.membership.everyone, *(member.process for member in coordinator.members)))
-    return [_process(coordinator, name, coordinator.members.get(name)) for name in names]
+    names = dict.fromkeys((*lifecycle.membership.everyone, *(member.process for member in members)))
+    return [_process(lifecycle.membership, members, name, now_s) for name in names]
 
 
-def _process(coordinator: Coordinator, name: str, member: Member | None) -> ProcessStatus:
-    state = _state(coordinator, name, member)
+def _process(membership: Membership, members: Members, name: str, now_s: float) -> ProcessStatus:
+    member = members.get(name)
+    state = _state(membership, name, member)
     if member is None:
-        refused = coordinator.members.turned_away.get(name)
-        trouble = f"its node was turned away: {refused}" if refused else "it has not registered yet"
+        refused = members.refusals.get(name)
+        trouble = f"its node was refused: {refused}" if refused else "it has not registered yet"
         return ProcessStatus(name, state, trouble, "", 0, "", "", 0, 0, 0, 0, 0, 0, 0, 0, {}, None)
     beat = member.heartbeat
     return ProcessStatus(
@@ -91,16 +98,15 @@ def _process(coordinator: Coordinator, name: str, member: Member | None) -> Proc
         recording_bytes=beat.recording_bytes if beat else 0,
         spilled_bytes=beat.spilled_bytes if beat else 0,
         rejected=beat.rejected if beat else {},
-        heard_s_ago=round(max(0.0, coordinator.now_s() - member.heard_s), 3),
+        heard_s_ago=round(max(0.0, now_s - member.last_message_s), 3),
     )
 
 
-def _state(coordinator: Coordinator, name: str, member: Member | None) -> str:
-    membership = coordinator.brain.membership
+def _state(membership: Membership, name: str, member: Member | None) -> str:
     absent = member is None or not member.connected
     if absent and name in membership.unstaged:
         return MISSING  # everything waits for its output
-    if name in membership.leaving or (member is not None and member.let_go):
+    if name in membership.leaving or (member is not None and member.is_dismissed):
         return LEAVING
     if not absent and membership.unreleased(name):
         return LEAVING
@@ -111,10 +117,10 @@ def _state(coordinator: Coordinator, name: str, member: Member | None) -> str:
     return RUNNING if name in membership.drained else WAITING
 
 
-def channels(coordinator: Coordinator) -> list[ChannelStatus]:
+def channels(lifecycle: Lifecycle, members: Members) -> list[ChannelStatus]:
     found = []
-    for channel in coordinator.brain.view.channels if not coordinator.brain.recovering else ():
-        sender, receiver = coordinator.members.get(channel.source), coordinator.members.get(channel.target)
+    for channel in lifecycle.view.channels if not lifecycle.recovering else ():
+        sender, receiver = members.get(channel.source), members.get(channel.target)
         report = _NO_REPORT
         if sender is not None and sender.heartbeat is not None:
             report = sender.heartbeat.outgoing.get(channel.id, _NO_REPORT)
@@ -137,9 +143,9 @@ def channels(coordinator: Coordinator) -> list[ChannelStatus]:
     return found
 
 
-def troubles(watch: HealthMonitor) -> list[Trouble]:
+def troubles(coordinator: Coordinator, watch: HealthMonitor, shown: list[ProcessStatus]) -> list[Trouble]:
     """Return the problems that need a person, worst first."""
-    coordinator = watch.coordinator
+    lifecycle, members = coordinator.lifecycle, coordinator.members
     found = []
     if coordinator.halted is not None:
         found.append(Trouble("halted", coordinator.halted))
@@ -149,70 +155,67 @@ def troubles(watch: HealthMonitor) -> list[Trouble]:
         found.append(Trouble("restore", coordinator.refusal))
     found += [
         Trouble("waiting", f"process {member.process} cannot begin yet: {member.heartbeat.waiting}")
-        for member in coordinator.members.connected()
+        for member in members.connected()
         if member.heartbeat is not None and member.heartbeat.waiting
     ]
     found += [
-        Trouble("output", f"process {member.process} is given nothing more to receive: {member.heartbeat.held_back}")
-        for member in coordinator.members.connected()
+        Trouble("output", f"process {member.process} receives no more messages: {member.heartbeat.held_back}")
+        for member in members.connected()
         if member.heartbeat is not None and member.heartbeat.held_back
     ]
-    found += [Trouble("output", _unreleased(process)) for process in _gone_with_output(coordinator)]
-    failing = coordinator.progress.failing()
+    found += [Trouble("output", _unreleased(process)) for process in _gone_with_output(lifecycle.membership, members)]
+    failing = coordinator.tracker.failing()
     if len(failing) >= FAILING_MIN:
         newest = failing[-1]
         problem = f"the last {len(failing)} snapshots were aborted; the newest, {newest.id}: {newest.reason}"
         found.append(Trouble("snapshots", problem))
     found += [Trouble("credit", describe_cycle(cycle)) for cycle in watch.cycles]
     found += [
-        Trouble("unreadable", f"process {member.process} cannot read what comes on {problem}")
-        for member in coordinator.members.connected()
+        Trouble("unreadable", f"process {member.process} cannot read messages on {problem}")
+        for member in members.connected()
         if member.heartbeat is not None
         for problem in member.heartbeat.unreadable.values()
     ]
     found += [
-        Trouble(
-            "refused", f"channel {channel} is refused where process {member.process} looks for its other end: {why}"
-        )
-        for member, channel, why in _refused(coordinator)
+        Trouble("refused", f"channel {channel} of process {member.process} is refused by the other end: {why}")
+        for member, channel, why in _refused(lifecycle.epoch, members)
     ]
     in_cycle = {channel.id for cycle in watch.cycles for channel in cycle}
     found += [
-        Trouble("slow", f"channel {channel.id} has waited {waiting_s:.1f} s for {channel.target} to take more")
+        Trouble("slow", f"channel {channel.id} has waited {waiting_s:.1f} s for credit from {channel.target}")
         for channel, waiting_s in watch.slow
         if channel.id not in in_cycle
     ]
-    found += [Trouble("missing", _missing(coordinator, one)) for one in processes(coordinator) if one.state == MISSING]
+    found += [Trouble("missing", _missing(coordinator.system, one)) for one in shown if one.state == MISSING]
     return found
 
 
-def _missing(coordinator: Coordinator, process: ProcessStatus) -> str:
+def _missing(system: System, process: ProcessStatus) -> str:
     problem = f"process {process.name} is not running: {process.trouble}; no snapshot can complete without it"
-    if process.name in coordinator.system.processes:
+    if process.name in system.processes:
         return problem
     return f"{problem}; the coordinator's system does not have it: start its node with the one that it joined by"
 
 
-def _gone_with_output(coordinator: Coordinator) -> Iterator[str]:
+def _gone_with_output(membership: Membership, members: Members) -> Iterator[str]:
     """Yield departed processes that are not connected and still have unreleased output."""
-    membership = coordinator.brain.membership
     for process in membership.departed:
-        member = coordinator.members.get(process)
+        member = members.get(process)
         if membership.unreleased(process) and (member is None or not member.connected):
             yield process
 
 
 def _unreleased(process: str) -> str:
     return (
-        f"process {process} has left, and has not said that all of its output is out; start its node once more, with "
-        "the sinks that it had"
+        f"process {process} has left, but has not reported that all of its output is released; start its node again, "
+        "with the same sinks"
     )
 
 
-def _refused(coordinator: Coordinator) -> Iterator[tuple[Member, str, str]]:
+def _refused(epoch: int, members: Members) -> Iterator[tuple[Member, str, str]]:
     """Yield the channels of this epoch that the receiver refuses: nothing can be sent on them."""
-    for member in coordinator.members.connected():
-        if member.heartbeat is not None and member.heartbeat.epoch == coordinator.brain.epoch:
+    for member in members.connected():
+        if member.heartbeat is not None and member.heartbeat.epoch == epoch:
             for channel, report in member.heartbeat.outgoing.items():
                 if report.refused:
                     yield member, channel, report.refused

@@ -23,29 +23,32 @@ CLOSE_S_MAX = 5.0
 class StoreThread:
     """Keeps disk I/O off the event loop, which keeps running while the store is slow, full or gone."""
 
-    def __init__(
-        self, take: Callable[[LogResult], None], broke: Callable[[BaseException], None], log: EventLog
-    ) -> None:
+    def __init__(self, take: Callable[[LogResult], None], fail: Callable[[BaseException], None], log: EventLog) -> None:
         # What is wrong with the store, if anything.
         self.problem: str | None = None
         self._take = take
-        self._broke = broke
-        self._log = log
+        self._fail = fail
+        self._events = log
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread = Thread(target=self._run, name="strobe-log", daemon=True)
-        self._desk: CoordinatorLog | None = None
+        self._log: CoordinatorLog | None = None
         self._is_open = False
 
     @property
-    def desk(self) -> CoordinatorLog:
+    def log(self) -> CoordinatorLog:
         """The log whose methods are the jobs."""
-        assert self._desk is not None, "nothing is ordered before the log was read"
-        return self._desk
+        assert self._log is not None, "nothing is ordered before the log was read"
+        return self._log
 
     @property
     def last_entry(self) -> EntryRef | None:
         """The newest log entry that was read or written, or None."""
-        return self._desk.last if self._desk is not None else None
+        return self._log.last if self._log is not None else None
+
+    @property
+    def durable_entry(self) -> EntryRef | None:
+        """The newest log entry that is known to be on disk, or None."""
+        return self._log.store.durable_entry if self._log is not None else None
 
     async def open(
         self,
@@ -61,17 +64,17 @@ class StoreThread:
         """
         self._loop = asyncio.get_running_loop()
         self._thread.start()
-        self._desk = CoordinatorLog(url, now_us, self._report)
-        await self._do(self._desk.open, identity, create, known)
+        self._log = CoordinatorLog(url, now_us, self._report)
+        await self._do(self._log.open, identity, create, known)
         self._is_open = True
-        while some := await self._do(self._desk.read_some):
-            for told in some:
-                self._take(told)
+        while some := await self._do(self._log.read_some):
+            for result in some:
+                self._take(result)
 
     async def lead(self, coordinator: str) -> None:
         """Begin the term of this coordinator. StoreError: the log cannot be written."""
-        for told in await self._do(self.desk.lead, coordinator):
-            self._take(told)
+        for result in await self._do(self.log.lead, coordinator):
+            self._take(result)
 
     def work(self, job: Callable[..., list[LogResult]], *arguments: Any) -> "asyncio.Future[list[LogResult]]":
         """Run `job` after all earlier jobs. The returned future ends when its results have been delivered."""
@@ -82,8 +85,8 @@ class StoreThread:
     async def close(self) -> None:
         """Finish the queued jobs, but do not wait for an unusable store. A store not yet open has no jobs left."""
         self._jobs.put(None)
-        if self._desk is not None:
-            self._desk.close()
+        if self._log is not None:
+            self._log.close()
             if self._is_open:
                 await asyncio.to_thread(self._thread.join, CLOSE_S_MAX)
 
@@ -108,17 +111,17 @@ class StoreThread:
         if future.cancelled() or isinstance(future.exception(), Closing):
             return
         try:
-            for told in future.result():
-                self._take(told)
-        except Exception as error:  # noqa: BLE001 -- a bug of ours: `_broke` ends the coordinator with it
-            self._broke(error)
+            for result in future.result():
+                self._take(result)
+        except Exception as error:  # noqa: BLE001 -- a bug of ours: `_fail` ends the coordinator with it
+            self._fail(error)
 
     def _report(self, problem: str | None) -> None:
         self._loop.call_soon_threadsafe(self._note, problem)
 
     def _note(self, problem: str | None) -> None:
         if problem is not None and problem != self.problem:
-            self._log.emit("store trouble", ERROR, problem=problem)
+            self._events.emit("store trouble", ERROR, problem=problem)
         if problem is None and self.problem is not None:
-            self._log.emit("store well again")
+            self._events.emit("store available again")
         self.problem = problem

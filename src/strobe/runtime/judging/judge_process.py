@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
+from strobe.backoff import Backoff
 from strobe.runtime.judging.evaluation import Evaluation, Question, Ready
 from strobe.runtime.messages.verdicts import ERROR, UNDECIDED, ConditionVerdict
 
@@ -60,7 +61,7 @@ class Judge:
         self._asking = False
         self._has_next = asyncio.Event()
         self._process: Process | None = None
-        self._pause_s = PAUSE_S_MIN
+        self._backoff = Backoff(PAUSE_S_MIN, PAUSE_S_MAX)
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -101,10 +102,9 @@ class Judge:
             self._asking = False
             self._on_verdicts(question.snapshot, verdicts)
             if self._process is not None:
-                self._pause_s = PAUSE_S_MIN
+                self._backoff.reset()
             else:
-                await asyncio.sleep(self._pause_s)
-                self._pause_s = min(PAUSE_S_MAX, 2 * self._pause_s)
+                await asyncio.sleep(self._backoff.next())
 
     async def _verdicts_on(self, question: Question) -> Verdicts:
         try:

@@ -210,7 +210,7 @@ def read_control(kind: int, body: bytes | bytearray | memoryview) -> Any:
 def check_header(magic: int, kind: int, length: int, messages_bytes_max: int = 0) -> None:
     """Raise FrameRejected if the header of a frame is invalid."""
     if magic != MAGIC:
-        raise FrameRejected("garbage", f"what came is no frame: its magic number is {magic:#06x}")
+        raise FrameRejected("garbage", f"the bytes are not a frame: the magic number is {magic:#06x}")
     bytes_max = CONTROL_BYTES_MAX.get(kind)
     if kind == MESSAGES:
         bytes_max = messages_bytes_max
@@ -219,7 +219,7 @@ def check_header(magic: int, kind: int, length: int, messages_bytes_max: int = 0
     if bytes_max is None:
         raise FrameRejected("unknown kind", f"a frame of kind {kind}")
     if length > bytes_max:
-        raise FrameRejected("oversize", f"a {KINDS[kind]} frame of {length} bytes, where {bytes_max} are the most")
+        raise FrameRejected("oversize", f"a {KINDS[kind]} frame of {length} bytes; the maximum is {bytes_max}")
 
 
 def read_overtaken(count: int, body: memoryview, messages_bytes_max: int) -> list[Frame]:

@@ -121,6 +121,6 @@ class OpenFrame:
         size = len(self.buffer) - self.size
         del self.buffer[self.size :]
         raise UsageError(
-            f"a {type(message).__name__} of {size} bytes was sent on {self.channel}, where {self.message_bytes_max} "
-            "are the most; send it in parts, or raise message_bytes_max"
+            f"a {type(message).__name__} of {size} bytes was sent on {self.channel}, longer than the maximum "
+            f"of {self.message_bytes_max}; send it in parts, or raise message_bytes_max"
         )

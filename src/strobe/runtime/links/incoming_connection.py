@@ -56,7 +56,7 @@ class IncomingConnection(asyncio.BufferedProtocol):
         "_buffer",
         "_end",
         "_hello_timer",
-        "_inlet",
+        "_link",
         "_listener",
         "_open",
         "_peer",
@@ -69,9 +69,9 @@ class IncomingConnection(asyncio.BufferedProtocol):
 
     def __init__(self, listener: "Listener") -> None:
         self._listener = listener
-        self._inlet: IncomingLink | None = None
+        self._link: IncomingLink | None = None
         self._open = False
-        self._peer: object = "a peer that is gone"
+        self._peer: object = "a closed connection"
         self._hello_timer: asyncio.TimerHandle | None = None
         self._buffer = bytearray(HEADER_BYTES + HANDSHAKE_BYTES_MAX)
         self._view = memoryview(self._buffer)
@@ -89,7 +89,7 @@ class IncomingConnection(asyncio.BufferedProtocol):
         if len(listener.unknown) >= listener.unknown_max:
             # Drop the oldest: peers send their HELLO at once, so idle connections must not keep them out.
             oldest = next(iter(listener.unknown))
-            oldest._reject("too many unknown connections", f"{listener.unknown_max} came after it")
+            oldest._reject("too many unknown connections", f"{listener.unknown_max} connected after it")
         listener.unknown[self] = None
         set_socket(transport.get_extra_info("socket"))
         loop = asyncio.get_running_loop()
@@ -97,7 +97,7 @@ class IncomingConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._end and self in self._listener.unknown:
-            self._listener.rejections.note("no hello", f"{self._end} bytes, then it hung up", self._peer)
+            self._listener.rejections.note("no hello", f"{self._end} bytes, then it disconnected", self._peer)
         self._forget()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -108,7 +108,7 @@ class IncomingConnection(asyncio.BufferedProtocol):
             return
         self._end += nbytes
         try:
-            needed_bytes = self._take_frames() if self._inlet is not None else self._take_hello()
+            needed_bytes = self._take_frames() if self._link is not None else self._take_hello()
         except FrameRejected as rejected:
             self._reject(rejected.reason, rejected.detail)
         else:
@@ -162,7 +162,7 @@ class IncomingConnection(asyncio.BufferedProtocol):
             HEADER.unpack_from,
             ARRAY_HEADER.unpack_from,
         )
-        incoming_link = self._inlet
+        incoming_link = self._link
         assert incoming_link is not None
         bytes_max = incoming_link.messages_bytes_max
         while end - position >= HEADER_BYTES:
@@ -189,7 +189,7 @@ class IncomingConnection(asyncio.BufferedProtocol):
                 except FrameRejected as rejected:
                     self._take_back(incoming_link, rejected, header, body, wire_bytes)
                     raise
-                if self._inlet is None:  # the node has dropped this connection
+                if self._link is None:  # the node has dropped this connection
                     break
             else:
                 try:
@@ -197,7 +197,7 @@ class IncomingConnection(asyncio.BufferedProtocol):
                 except BrokenRule as broken:
                     self._take_back(incoming_link, broken, header, body)
                     raise
-                if self._inlet is None:
+                if self._link is None:
                     break
         self._position = position
         return HEADER_BYTES
@@ -209,7 +209,7 @@ class IncomingConnection(asyncio.BufferedProtocol):
         if not 0 < sequence <= incoming_link.last_sequence:
             raise FrameRejected(
                 "gap",
-                f"frame {sequence} came on {incoming_link.channel} where {incoming_link.last_sequence + 1} was due",
+                f"frame {sequence} arrived on {incoming_link.channel}, but {incoming_link.last_sequence + 1} was due",
             )
         incoming_link.duplicates += 1
 
@@ -221,13 +221,13 @@ class IncomingConnection(asyncio.BufferedProtocol):
         if kind in (BARRIER, OVERTAKEN):
             self._take_barrier(incoming_link, kind, sequence, frame)
             return
-        said = read_control(kind, frame.body)
+        content = read_control(kind, frame.body)
         incoming_link.last_sequence = sequence
         incoming_link.acknowledge_soon()
         if kind == MARKER:
-            self._listener.gate.take_marker(incoming_link, said)
+            self._listener.gate.take_marker(incoming_link, content)
         else:
-            view, sent_count = said
+            view, sent_count = content
             self._listener.gate.take_view(incoming_link, view, sent_count)
 
     def _take_barrier(self, incoming_link: IncomingLink, kind: int, sequence: int, frame: Frame) -> None:
@@ -255,15 +255,15 @@ class IncomingConnection(asyncio.BufferedProtocol):
         """Undo the arrival of the newest frame; if its source keeps sending it, report that to the node."""
         incoming_link.take_back(rejected.detail, wire_bytes)
         if header[2] == OVERTAKEN:
-            incoming_link.passes_over = True
-        if isinstance(rejected, BrokenRule) and incoming_link.insists(
+            incoming_link.ignores_copies = True
+        if isinstance(rejected, BrokenRule) and incoming_link.is_repeated(
             incoming_link.last_sequence + 1, hash((header, bytes(body)))
         ):
             self._listener.gate.disagree(rejected.violation)
 
     def _make_room(self, needed_bytes: int) -> None:
         """Take another buffer if this one has no room for the incomplete frame or for a read of useful size."""
-        if self._inlet is None:
+        if self._link is None:
             return
         size, rest = len(self._buffer), self._end - self._position
         # A long frame stays in the buffer made for it: a longer read is not worth copying it.
@@ -283,7 +283,7 @@ class IncomingConnection(asyncio.BufferedProtocol):
             self._hello_timer.cancel()
             self._hello_timer = None
         welcome = incoming_link.attach(self)
-        self._inlet = incoming_link
+        self._link = incoming_link
         self.write(handshake_frame(welcome))
 
     def _refuse(self, refusal: Refusal, who: str) -> None:
@@ -307,6 +307,6 @@ class IncomingConnection(asyncio.BufferedProtocol):
         if self._hello_timer is not None:
             self._hello_timer.cancel()
             self._hello_timer = None
-        if self._inlet is not None:
-            self._inlet.detach(self)
-            self._inlet = None
+        if self._link is not None:
+            self._link.detach(self)
+            self._link = None

@@ -20,13 +20,13 @@ from strobe.runtime.settings import NodeSettings
 GRANT_AFTER_S = 0.01
 UNREADABLE_TIMES = 3
 """Rejections of the same frame before it is reported as a problem. A single one may come from a foreign program."""
-INSISTED_TIMES = 5
+REPEATED_TIMES = 5
 """Consecutive arrivals of the same rule-breaking frame before it counts as what the source really sent."""
 NOTHING_DUE = -1
 """The next ordinal of a channel that has ended."""
 
 
-class InletConnection(Protocol):
+class LinkConnection(Protocol):
     """The current connection of an `IncomingLink`."""
 
     def write(self, data: bytes) -> None: ...
@@ -50,9 +50,9 @@ class IncomingLink:
     __slots__ = (
         "_connection",
         "_grant_bytes",
-        "_insisted",
         "_overtaken_bytes_max",
         "_overtaking",
+        "_repeated",
         "_timer",
         "_unreadable",
         "acknowledged",
@@ -60,10 +60,10 @@ class IncomingLink:
         "consumed_bytes",
         "duplicates",
         "granted_bytes",
+        "ignores_copies",
         "last_sequence",
         "messages_bytes_max",
         "next_ordinal",
-        "passes_over",
         "received_bytes",
         "view",
         "window_bytes",
@@ -84,16 +84,16 @@ class IncomingLink:
         # Frames sent again after a reconnect, and skipped.
         self.duplicates = 0
         self._grant_bytes = max(1, settings.window_bytes // 4)
-        self._connection: InletConnection | None = None
+        self._connection: LinkConnection | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._overtaken_bytes_max = settings.recording_bytes_max
         self._overtaking: Overtaking | None = None
         # Whether to ignore further copies for an abandoned barrier.
-        self.passes_over = False
+        self.ignores_copies = False
         # The newest rejected frame: its sequence, the number of arrivals, and the problem.
         self._unreadable = (0, 0, "")
         # The newest rule-breaking frame: its sequence, a hash of its content, and the number of arrivals.
-        self._insisted = (0, 0, 0)
+        self._repeated = (0, 0, 0)
 
     @property
     def connected(self) -> bool:
@@ -104,7 +104,7 @@ class IncomingLink:
         """Bytes received but not consumed."""
         return self.received_bytes - self.consumed_bytes
 
-    def attach(self, connection: InletConnection) -> LinkWelcome:
+    def attach(self, connection: LinkConnection) -> LinkWelcome:
         """Use `connection` from now on, drop the previous one, and return the answer to its `Hello`."""
         if self._connection is not None:
             self._connection.drop()
@@ -112,7 +112,7 @@ class IncomingLink:
         self._settle()
         return LinkWelcome(self.acknowledged, self.consumed_bytes, self.window_bytes)
 
-    def detach(self, connection: InletConnection) -> None:
+    def detach(self, connection: LinkConnection) -> None:
         """Forget `connection`: it is closed."""
         if self._connection is connection:
             self._connection = None
@@ -137,14 +137,14 @@ class IncomingLink:
         self.received_bytes -= wire_bytes
         self.last_sequence -= 1
 
-    def insists(self, sequence: int, content: int) -> bool:
+    def is_repeated(self, sequence: int, content: int) -> bool:
         """Return whether the source has sent this rule-breaking frame so often that it will send no other.
 
         Then the two ends of the channel disagree on its history, and retransmission cannot repair that.
         """
-        times = self._insisted[2] + 1 if self._insisted[:2] == (sequence, content) else 1
-        self._insisted = sequence, content, times
-        return times >= INSISTED_TIMES
+        times = self._repeated[2] + 1 if self._repeated[:2] == (sequence, content) else 1
+        self._repeated = sequence, content, times
+        return times >= REPEATED_TIMES
 
     @property
     def unreadable(self) -> str | None:
@@ -162,17 +162,17 @@ class IncomingLink:
 
     def begin_barrier(self, marker: Marker, count: int) -> None:
         """Begin a barrier; copies of the `count` frames that it has overtaken follow."""
-        self._overtaking, self.passes_over = Overtaking(marker, count, []), False
+        self._overtaking, self.ignores_copies = Overtaking(marker, count, []), False
 
     def add_overtaken(self, frames: list[Frame]) -> None:
         """Keep copies of overtaken frames. They need no credit; only the bound on recording applies."""
         overtaking = self._overtaking
-        if overtaking is None and self.passes_over:
+        if overtaking is None and self.ignores_copies:
             return
         if overtaking is None or len(frames) > overtaking.due:
             due = 0 if overtaking is None else overtaking.due
             self.give_up_barrier()
-            problem = f"{len(frames)} OVERTAKEN frames on {self.channel}, where a barrier has {due} to come"
+            problem = f"{len(frames)} OVERTAKEN frames on {self.channel}, but the barrier lacks only {due}"
             raise FrameRejected("unexpected kind", problem)
         overtaking.due -= len(frames)
         overtaking.bytes += sum(map(held_bytes, frames))
@@ -194,7 +194,7 @@ class IncomingLink:
 
         Only the snapshot is lost, and times out. The messages themselves come later.
         """
-        self.passes_over = self._overtaking is not None
+        self.ignores_copies = self._overtaking is not None
         self._overtaking = None
 
     def refuse_within_barrier(self, kind: str) -> None:

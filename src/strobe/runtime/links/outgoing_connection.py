@@ -32,7 +32,7 @@ class OutgoingConnection(asyncio.Protocol):
         self.gone = asyncio.Event()
         self.was_welcome = False
         self.was_refused = False
-        self._outlet = outgoing_link
+        self._link = outgoing_link
         self._open = False
         self._dropped = False
         self._received = bytearray()
@@ -47,7 +47,7 @@ class OutgoingConnection(asyncio.Protocol):
         set_socket(transport.get_extra_info("socket"))
         loop = asyncio.get_running_loop()
         self._welcome_timer = loop.call_later(WELCOME_TIMEOUT_S, self.drop)
-        self.transport.write(handshake_frame(self._outlet.hello))
+        self.transport.write(handshake_frame(self._link.hello))
 
     def data_received(self, data: bytes) -> None:
         if not self._open:
@@ -57,7 +57,7 @@ class OutgoingConnection(asyncio.Protocol):
             self._take_frames()
         except FrameRejected as rejected:
             place = self.transport.get_extra_info("peername")
-            self._outlet.rejections.note(rejected.reason, rejected.detail, place)
+            self._link.rejections.note(rejected.reason, rejected.detail, place)
             self.drop()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -82,7 +82,7 @@ class OutgoingConnection(asyncio.Protocol):
             body = bytes(received[HEADER_BYTES : HEADER_BYTES + length])
             del received[: HEADER_BYTES + length]
             if self.was_welcome:
-                self._outlet.credited(sequence, consumed_bytes)
+                self._link.credited(sequence, consumed_bytes)
             else:
                 self._take_answer(kind, body)
 
@@ -95,10 +95,10 @@ class OutgoingConnection(asyncio.Protocol):
             self._welcome_timer = None
         if kind == WELCOME:
             self.was_welcome = True
-            self._outlet.welcomed(self, answer)
+            self._link.welcomed(self, answer)
         else:
             self.was_refused = True
-            self._outlet.refused(answer)
+            self._link.refused(answer)
             self.drop()
 
     def _forget(self) -> None:
@@ -107,4 +107,4 @@ class OutgoingConnection(asyncio.Protocol):
         if self._welcome_timer is not None:
             self._welcome_timer.cancel()
             self._welcome_timer = None
-        self._outlet.disconnected(self)
+        self._link.disconnected(self)

@@ -12,6 +12,7 @@ import random
 from collections import deque
 from collections.abc import Callable
 
+from strobe.backoff import Backoff
 from strobe.protocol.process.events import Marker
 from strobe.runtime.links.adaptive_window import AdaptiveWindow
 from strobe.runtime.links.codec import (
@@ -87,7 +88,7 @@ class OutgoingLink:
         self._connection: OutgoingConnection | None = None
         self._attempt: OutgoingConnection | None = None
         self._address: tuple[str, int] | None = None
-        self._told = asyncio.Event()
+        self._wake = asyncio.Event()
         self._now_s = asyncio.get_running_loop().time
         self._task: asyncio.Task[None] | None = None
 
@@ -127,7 +128,7 @@ class OutgoingLink:
         if address != self._address:
             self._disconnect()
             self._address = address
-        self._told.set()
+        self._wake.set()
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._keep_connected(), name=f"link {self.channel}")
 
@@ -321,20 +322,20 @@ class OutgoingLink:
             self._waiting_since = self._now_s()
 
     async def _keep_connected(self) -> None:
-        back_off_s = BACK_OFF_S_MIN
+        backoff = Backoff(BACK_OFF_S_MIN, BACK_OFF_S_MAX)
         while self.refusal is None:
-            self._told.clear()
+            self._wake.clear()
             if self._address is None:
-                await self._told.wait()
+                await self._wake.wait()
                 continue
             connection, acknowledged, began_s = OutgoingConnection(self), self._acknowledged, self._now_s()
             await self._connect(connection, *self._address)
             # Back off after a connection without progress, for example if the target rejects the next frame.
             useful = self._acknowledged > acknowledged or self._now_s() - began_s > BACK_OFF_S_MAX
-            back_off_s = BACK_OFF_S_MIN if connection.was_welcome and useful else min(2 * back_off_s, BACK_OFF_S_MAX)
-            if connection.was_refused:
-                back_off_s = min(back_off_s, LATER_S_MAX)
-            await self._pause(back_off_s * (0.5 + random.random() / 2))
+            if connection.was_welcome and useful:
+                backoff.reset()
+            wait_s = min(backoff.next(), LATER_S_MAX if connection.was_refused else BACK_OFF_S_MAX)
+            await self._pause(wait_s * (0.5 + random.random() / 2))
         self._task = None
 
     async def _connect(self, connection: OutgoingConnection, host: str, port: int) -> None:
@@ -356,6 +357,6 @@ class OutgoingLink:
         """Wait, but not longer than until `reach` is called."""
         try:
             async with asyncio.timeout(pause_s):
-                await self._told.wait()
+                await self._wake.wait()
         except TimeoutError:
             pass

@@ -97,7 +97,7 @@ class ProcessStatus(msgspec.Struct):
 
 
 class ChannelStatus(msgspec.Struct):
-    """A channel, as its two ends last said: `sent` and `received` are not of the same moment."""
+    """A channel, as its two ends last reported; `sent` and `received` are of different moments."""
 
     id: str
     source: str
@@ -113,7 +113,7 @@ class ChannelStatus(msgspec.Struct):
 
 
 class Trouble(msgspec.Struct):
-    """Something that needs a person.
+    """A problem that needs a person.
 
     `kind` is halted, store, restore, waiting, output, snapshots, credit, unreadable, refused, slow or missing.
     """
@@ -123,9 +123,9 @@ class Trouble(msgspec.Struct):
 
 
 class Status(msgspec.Struct):
-    """All of the system, now. `left` are those who have left and have nothing more to do.
+    """The current state of the whole system. `left` are the departed processes that have nothing more to do.
 
-    `conditions` are what the system declares, as judged since the coordinator started.
+    `conditions` are the declared conditions with their verdicts since the coordinator started.
     """
 
     system: str
@@ -183,7 +183,7 @@ class SnapshotSummary(msgspec.Struct):
 
 
 class SnapshotList(msgspec.Struct):
-    """The newest complete snapshots, oldest first, and how many there are in all."""
+    """The newest complete snapshots, oldest first, and the total number."""
 
     store: str
     total: int
@@ -226,7 +226,7 @@ class SnapshotDetail(msgspec.Struct):
 
 
 class TakeRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Take a snapshot, from these `initiators` or as few as it takes; `wait` for its outcome."""
+    """Take a snapshot, from these `initiators`, or as few as possible; `wait` for its outcome."""
 
     wait: bool = False
     initiators: tuple[Name, ...] = ()
@@ -234,7 +234,7 @@ class TakeRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class TakeResult(msgspec.Struct):
-    """What came of the request: `wanted` (it waits to begin), `begun`, `committed` or `aborted`."""
+    """The outcome of the request: `wanted` (it waits to begin), `begun`, `committed` or `aborted`."""
 
     id: str | None
     outcome: str
@@ -250,7 +250,7 @@ class RestoreRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class RestoreStarted(msgspec.Struct):
-    """The system rolls back: every process has been told to become what it was."""
+    """The rollback has started: every process was ordered to restore its state."""
 
     epoch: int
     restored: str | None
@@ -258,7 +258,7 @@ class RestoreStarted(msgspec.Struct):
 
 
 class LeaveRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Nothing needs to be said."""
+    """No fields."""
 
 
 class StopRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -269,19 +269,19 @@ class StopRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Accepted(msgspec.Struct):
-    """It will be done."""
+    """The request was accepted, and will be carried out."""
 
     accepted: str
 
 
 class Failure(msgspec.Struct):
-    """What went wrong, and what to do."""
+    """The problem, and what to do."""
 
     error: str
 
 
 class Index(msgspec.Struct):
-    """What there is to ask."""
+    """The requests that the API accepts."""
 
     strobe: str
     store: str

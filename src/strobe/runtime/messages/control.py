@@ -17,26 +17,26 @@ from strobe.errors import UNREADABLE, TransportError, UsageError
 from strobe.names import Name, in_words, shown
 from strobe.protocol import ChannelSpec, SnapshotId
 from strobe.protocol.coordinator.messages import (
-    AskToRecord,
     CannotRestore,
     Counts,
     Dismiss,
     Drained,
+    InstallView,
     RecordingFailed,
     RelaySentCount,
     Released,
+    ReportOutcome,
+    ReportSettled,
+    RequestRecording,
     Reset,
+    RestoreState,
     SentCountsArrived,
     SnapshotStarted,
     SnapshotWanted,
-    TellOutcome,
-    TellRestore,
-    TellSettled,
-    TellView,
     shorten_reason,
 )
 from strobe.protocol.values.bounds import KEYS_MAX, Count, Port, PrintedId, Seconds, ViewNumber, Word
-from strobe.protocol.values.log_entries import ProcessRecord
+from strobe.protocol.values.log_entries import EntryRef, ProcessRecord
 from strobe.runtime.settings import NodeSettings
 
 VERSION = 2
@@ -61,7 +61,8 @@ class Register(msgspec.Struct, frozen=True):
     released position of each of its sinks, if known; both are used when it joins. `system` is the system that admitted
     it before, if any: it accepts no other. `run` is the same for all instances that one supervisor restarts: if the
     process left in that run, none of them joins again. `term` is the highest term of a coordinator that has admitted
-    it.
+    it. `newest` is the newest log entry that a coordinator has named to it: a log without that entry has another
+    history than its state.
     """
 
     version: Count
@@ -77,13 +78,15 @@ class Register(msgspec.Struct, frozen=True):
     system: Word = ""
     run: Word = ""
     term: Count = 0
+    newest: EntryRef | None = None
 
 
 class Welcome(msgspec.Struct, frozen=True):
     """The answer to `Register`. `system` is the identity of the store, which every link of the system must name.
 
     If nothing arrives for `silence_s` despite the node's heartbeats, the connection is dead. `term` is the
-    coordinator's: a node that was admitted in a higher term does not accept this coordinator (S1).
+    coordinator's: a node that was admitted in a higher term does not accept this coordinator (S1). `newest` is the
+    newest log entry.
     """
 
     system: Word
@@ -92,6 +95,7 @@ class Welcome(msgspec.Struct, frozen=True):
     epoch: Count
     silence_s: Seconds
     term: Count = 0
+    newest: EntryRef | None = None
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -190,10 +194,11 @@ class Heartbeat(msgspec.Struct, frozen=True):
 class HeartbeatHeard(msgspec.Struct, frozen=True):
     """The answer to each `Heartbeat`; proves to the node that its connection works.
 
-    `claims`: the number of other instances that have tried to run its process.
+    `claims`: the number of other instances that have tried to run its process. `newest` is the newest log entry.
     """
 
     claims: Count = 0
+    newest: EntryRef | None = None
 
 
 class Failed(msgspec.Struct, frozen=True):
@@ -231,12 +236,12 @@ FROM_COORDINATOR: dict[str, Any] = {
         AddressBook,
         HeartbeatHeard,
         SnapshotBegun,
-        AskToRecord,
+        RequestRecording,
         RelaySentCount,
-        TellOutcome,
-        TellSettled,
-        TellView,
-        TellRestore,
+        ReportOutcome,
+        ReportSettled,
+        InstallView,
+        RestoreState,
         Reset,
         Dismiss,
         Stop,
@@ -261,7 +266,7 @@ def unpack(body: bytes, known: dict[str, Any]) -> Any:
         if kind is None:
             raise TransportError(f"a control message of the unknown type {shown(name)}")
         message = msgspec.msgpack.decode(fields, type=kind)
-        if isinstance(message, TellView | TellRestore):
+        if isinstance(message, InstallView | RestoreState):
             message.view.check()
         return message
     except (*UNREADABLE, UsageError) as error:

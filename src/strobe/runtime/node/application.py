@@ -12,22 +12,22 @@ from functools import partial
 from itertools import islice
 from operator import length_hint
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 
 from strobe.declarations import Declared, MessageRule, declare
 from strobe.errors import UsageError
-from strobe.event_bound import REQUEST_BYTES, TIMER_BYTES
+from strobe.event_bound import REQUEST_BYTES, TIMER_BYTES, EventBound
 from strobe.handlers import call, handler_finished
 from strobe.process import Context, Process, Random
 from strobe.protocol import Frame, LocalState
 from strobe.protocol.process.events import Breakpoint
 from strobe.runtime.links.message_decoding import Decode, decode_frame, unpack_frame
-from strobe.runtime.recovery.initial_process import Beginning
-
-if TYPE_CHECKING:
-    from strobe.runtime.node.timeline import Timeline
+from strobe.runtime.node.outbox import Outbox
+from strobe.runtime.node.scheduling import EventScheduler
+from strobe.runtime.recovery.initial_process import InitialProcess
+from strobe.runtime.tracing.recorder import Tracer
 
 SLICE_S = 0.02
 """Target time for handlers per event-loop iteration. Heartbeats, orders and snapshot writes wait for the next one."""
@@ -42,6 +42,19 @@ class Captured(msgspec.Struct):
     timers: tuple[tuple[str, float], ...] = ()
     random: int | None = None
     declared: Declared | None = None
+
+
+class TimelinePort(msgspec.Struct, frozen=True):
+    """What an application uses of its timeline. `emit` writes a record to the sinks."""
+
+    system: str
+    scheduler: EventScheduler
+    outbox: Outbox
+    bound: EventBound
+    tracer: Tracer | None
+    emit: Callable[[Any], None]
+    name_snapshot: Callable[[int, int], str]
+    initiate: Callable[[str, Breakpoint | None], None]
 
 
 class Application(ABC):
@@ -78,7 +91,7 @@ class Application(ABC):
         """Return an example of a captured state; a restored state is decoded as its type."""
 
     @abstractmethod
-    def begin(self, timeline: "Timeline", local: LocalState | None, state: Any) -> None:
+    def begin(self, timeline: TimelinePort, local: LocalState | None, state: Any) -> None:
         """Begin on `timeline`, from scratch or from a restored state."""
 
     @abstractmethod
@@ -119,10 +132,19 @@ class Application(ABC):
         """Set the channels of the process."""
 
 
+class SendsMessages(Protocol):
+    """`Context.send`."""
+
+    def __call__(self, channel: str, message: Any) -> None: ...
+
+
 class LiveContext(Context):
-    """The `Context` of a live process."""
+    """The `Context` of a live process. `send` is that of the outbox: an extra call per message would be slow."""
+
+    __slots__ = ("send",)
 
     random: Random
+    send: SendsMessages
 
     def __init__(self, application: "ProcessApplication", name: str) -> None:
         self._application = application
@@ -132,13 +154,6 @@ class LiveContext(Context):
         self.random = Random(0)
         self.requested: list[str] = []
         self.at_s: float | None = None
-
-    def send(self, channel: str, message: Any) -> None:
-        self._application.timeline.outbox.send(channel, message)
-
-    def live_on(self, timeline: "Timeline") -> None:
-        """Send on `timeline` from now on, without an extra call per message."""
-        self.send = timeline.outbox.send  # type: ignore[method-assign]
 
     def set_timer(self, name: str, after_s: float) -> None:
         self._application.set_timer(name, after_s)
@@ -152,11 +167,12 @@ class LiveContext(Context):
         return self.at_s
 
     def emit(self, record: Any) -> None:
-        self._application.timeline.boundary.emit(record)
+        self._application.timeline.emit(record)
 
     def snapshot(self) -> str:
-        self._application.timeline.bound.spend(REQUEST_BYTES)
-        requested = self._application.timeline.name_snapshot(len(self.requested))
+        application = self._application
+        application.timeline.bound.spend(REQUEST_BYTES)
+        requested = application.timeline.name_snapshot(application.position, len(self.requested))
         self.requested.append(requested)
         return requested
 
@@ -185,12 +201,12 @@ class ProcessApplication(Application):
         self.name = name
         self.process = process
         self.decode = decode
-        self._beginning = Beginning(name, process)
+        self._initial = InitialProcess(name, process)
         self._rules = rules
         self._used = False
         self.context = LiveContext(self, name)
         self.timers: dict[str, tuple[asyncio.TimerHandle | None, float]] = {}
-        self.timeline: Timeline
+        self.timeline: TimelinePort
         self._paused: Delivery | None = None
         self._last = 0
         self._left: Iterator[Any] = iter(())
@@ -215,16 +231,16 @@ class ProcessApplication(Application):
     async def wait_idle(self) -> None:
         pass  # called after the end of its timeline: no handler is running then
 
-    def begin(self, timeline: "Timeline", local: LocalState | None, state: Any) -> None:
+    def begin(self, timeline: TimelinePort, local: LocalState | None, state: Any) -> None:
         self.timeline = timeline
         context = self.context
-        context.live_on(timeline)
+        context.send = timeline.outbox.send
         context.requested.clear()
         context.at_s = None
         used, self._used = self._used, True
         if local is None:
             if used:
-                self.process = self._beginning.again(self.process)  # reset to its initial state
+                self.process = self._initial.reset(self.process)  # reset to its initial state
             self.position = 0
             context.random = Random(f"{timeline.system}/{self.name}")
             self._run("start", lambda: self.process.start(context))
@@ -292,14 +308,14 @@ class ProcessApplication(Application):
                 break
             some = min(2 * some, _LOOK_AFTER_MAX)
         self._paused = delivery
-        asyncio.get_running_loop().call_soon(self.timeline.attempt, partial(self._go_on, delivery))
+        asyncio.get_running_loop().call_soon(self.timeline.scheduler.attempt, partial(self._go_on, delivery))
 
     def _go_on(self, delivery: Delivery) -> None:
         if self._paused is delivery:  # else that timeline has ended
             self._paused = None
             self._hand_over(delivery)
             if self._paused is None:
-                self.timeline.pump()
+                self.timeline.scheduler.pump()
 
     def take(self, source: str, records: list[Any]) -> None:
         (record,) = records
@@ -348,7 +364,7 @@ class ProcessApplication(Application):
     def _due(self, name: str) -> None:
         # The timer stays pending until it runs: back-pressure may delay it, and a cut may be taken before it.
         handle, _ = self.timers[name]
-        self.timeline.run_soon(lambda: self._fire(name, handle))
+        self.timeline.scheduler.run_soon(lambda: self._fire(name, handle))
 
     def _fire(self, name: str, handle: asyncio.TimerHandle | None) -> None:
         pending = self.timers.get(name)

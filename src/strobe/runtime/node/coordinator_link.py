@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from strobe.backoff import Backoff
 from strobe.errors import TransportError
 from strobe.runtime.messages.control import (
     FROM_COORDINATOR,
@@ -30,16 +31,16 @@ RETRY_S_MAX = 1.0
 CONNECT_S_MAX = 5.0
 UNANSWERED_MAX = 6
 """Maximum number of unanswered heartbeats, until the coordinator has sent its timeout."""
-FIRST_WORD_PATIENCE = 10
+FIRST_ANSWER_FACTOR = 10
 """Factor on that maximum while nothing has been received on the connection."""
 UNREAD_BYTES_MAX = 64 << 20
 """Maximum number of bytes that the coordinator may leave unread; beyond that the node reconnects."""
 
 
 class ControlLink:
-    """Sends `greeting()` first on each new connection, then passes all received messages to `hear`, in order.
+    """Sends `greeting()` first on each new connection, then passes all received messages to `handle`, in order.
 
-    Messages sent without a connection are dropped: the coordinator repeats its requests. `broke` is called with an
+    Messages sent without a connection are dropped: the coordinator repeats its requests. `fail` is called with an
     error that a retry cannot fix.
     """
 
@@ -47,23 +48,23 @@ class ControlLink:
         self,
         address: tuple[str, int],
         greeting: Callable[[], Any],
-        hear: Callable[[Any], None],
-        broke: Callable[[BaseException], None],
+        handle: Callable[[Any], None],
+        fail: Callable[[BaseException], None],
     ) -> None:
         self.address = address
         self.connected = False
         # Maximum number of consecutive unanswered heartbeats.
         self.unanswered_max = UNANSWERED_MAX
         self._unanswered = 0
-        self._has_heard = False
+        self._has_received = False
         self._greeting = greeting
-        self._hear = hear
-        self._broke = broke
+        self._handle = handle
+        self._fail = fail
         self._writer: asyncio.StreamWriter | None = None
         self._task: asyncio.Task[None] | None = None
         self._closed = False
-        self._complained = False
-        self._wait_s = RETRY_S_MIN
+        self._logged = False
+        self._backoff = Backoff(RETRY_S_MIN, RETRY_S_MAX)
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -78,16 +79,16 @@ class ControlLink:
         self._writer.write(pack(message))
         return True
 
-    def beat(self, sign: Any) -> bool:
+    def send_heartbeat(self, heartbeat: Any) -> bool:
         """Send a heartbeat, or drop the connection after too many unanswered ones; return whether it was sent."""
-        allowed = self.unanswered_max * (1 if self._has_heard else FIRST_WORD_PATIENCE)
+        allowed = self.unanswered_max * (1 if self._has_received else FIRST_ANSWER_FACTOR)
         if self._writer is not None and self._unanswered >= allowed:
-            self._complain(f"it has answered none of {self._unanswered} signs of life")
+            self._log_problem(f"it has answered none of {self._unanswered} heartbeats")
             self._writer.transport.abort()
             return False
-        said = self.send(sign)
-        self._unanswered += said
-        return said
+        sent = self.send(heartbeat)
+        self._unanswered += sent
+        return sent
 
     async def close(self) -> None:
         """Send all buffered messages, then close."""
@@ -105,21 +106,20 @@ class ControlLink:
         while not self._closed:
             try:
                 reader, self._writer = await self._connect()
-                self._unanswered, self._has_heard = 0, False
+                self._unanswered, self._has_received = 0, False
                 self._writer.write(pack(self._greeting()))
                 self.connected = True
                 await self._listen(reader, self._writer)
             except asyncio.IncompleteReadError:
-                self._complain("it hung up")
+                self._log_problem("it closed the connection")
             except (OSError, ValueError, TransportError) as error:  # ValueError: an invalid host name
-                self._complain(error)
+                self._log_problem(error)
             except Exception as error:  # noqa: BLE001 -- our own bug: without this link it would go unnoticed
-                self._broke(error)
+                self._fail(error)
                 return
             finally:
                 await self._hang_up()
-            await asyncio.sleep(self._wait_s)
-            self._wait_s = min(RETRY_S_MAX, self._wait_s * 2)
+            await asyncio.sleep(self._backoff.next())
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         try:
@@ -139,17 +139,18 @@ class ControlLink:
             # Reset the back-off only after a real order. An accepted connection may be a proxy without a coordinator,
             # and the first message may be a refusal or come from another system's coordinator.
             if not isinstance(message, Welcome | Refused):
-                self._complained, self._wait_s = False, RETRY_S_MIN
-            self._unanswered, self._has_heard = 0, True
-            self._hear(message)
+                self._logged = False
+                self._backoff.reset()
+            self._unanswered, self._has_received = 0, True
+            self._handle(message)
 
     async def _hang_up(self) -> None:
         writer, self._writer, self.connected = self._writer, None, False
         if writer is not None:
             await hang_up(writer)
 
-    def _complain(self, problem: object) -> None:
-        if not self._complained:
+    def _log_problem(self, problem: object) -> None:
+        if not self._logged:
             host, port = self.address
             logger.warning("no connection to the coordinator at %s:%d (%s); trying again", host, port, problem)
-            self._complained = True
+            self._logged = True

@@ -2,8 +2,12 @@
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, assert_never
+from collections.abc import Callable
+from typing import Any, assert_never
 
+import msgspec
+
+from strobe.protocol import Endpoint
 from strobe.protocol.coordinator.messages import Drained, SentCountsArrived
 from strobe.protocol.process.effects import (
     DeliverFrame,
@@ -22,94 +26,119 @@ from strobe.protocol.process.effects import (
     SendView,
     SetAlignmentTimer,
 )
-from strobe.protocol.process.events import DepartureReady
 from strobe.runtime.links.codec import marker_frame, view_frame
-from strobe.runtime.node.external_io import STAGE_AGAIN_S
+from strobe.runtime.links.outgoing_link import OutgoingLink
+from strobe.runtime.node.alignment import Barriers
+from strobe.runtime.node.application import Application
+from strobe.runtime.node.captures import Captures
+from strobe.runtime.node.channels import Channels
+from strobe.runtime.node.external_io import STAGE_AGAIN_S, Boundary
 from strobe.user_code import RAISED, explain, is_failure
-
-if TYPE_CHECKING:
-    from strobe.runtime.node.timeline import Timeline
 
 logger = logging.getLogger("strobe.node")
 
 
 class Effects:
-    """Applies effects to one timeline."""
+    """Applies effects to the parts of one timeline. `send` reaches the coordinator.
 
-    def __init__(self, timeline: "Timeline") -> None:
-        self._timeline = timeline
+    `departed` is called after the last event of a process that leaves.
+    """
+
+    def __init__(
+        self,
+        protocol: Endpoint,
+        application: Application,
+        links: dict[str, OutgoingLink],
+        channels: Channels,
+        boundary: Boundary,
+        captures: Captures,
+        barriers: Barriers,
+        send: Callable[[msgspec.Struct], None],
+        departed: Callable[[], None],
+    ) -> None:
+        self._protocol = protocol
+        self._application = application
+        self._links = links
+        self._channels = channels
+        self._boundary = boundary
+        self._captures = captures
+        self._barriers = barriers
+        self._send = send
+        self._departed = departed
         self._staging: asyncio.Task[None] | None = None
 
-    def carry_out(self, effects: list[Effect]) -> None:
-        """Carry out `effects` in order."""
-        for effect in effects:
-            self._carry_out(effect)
+    def carry_out(self, effects: list[Effect], messages: list[Any] | None = None) -> None:
+        """Carry out `effects` in order; `messages` are those of a frame to deliver, if already unpacked."""
+        for place, effect in enumerate(effects, 1):
+            self._carry_out(effect, messages, place == len(effects))
 
-    def _carry_out(self, effect: Effect) -> None:
-        timeline = self._timeline
+    def close(self) -> None:
+        """Report nothing more."""
+        if self._staging is not None:
+            self._staging.cancel()
+
+    def _carry_out(self, effect: Effect, messages: list[Any] | None, is_last: bool) -> None:
         match effect:
             case DeliverFrame():
-                timeline.deliver(effect.channel, effect.frame, effect.consumed)
+                # Delivery may pause only if no effect follows it: later effects need the frame fully received.
+                self._application.deliver(effect.channel, effect.frame, effect.consumed, messages, may_pause=is_last)
             case RecordState():
-                timeline.captures.record(effect.snapshot)
+                self._captures.record(effect.snapshot)
             case SendMarker():
-                timeline.outbox.outgoing_links[effect.channel].write(marker_frame(effect.marker))
+                self._links[effect.channel].write(marker_frame(effect.marker))
             case SendView():
                 self._send_view(effect)
             case FinishFragment():
-                timeline.captures.finish(effect.fragment)
+                self._captures.finish(effect.fragment)
             case DropRecording():
-                timeline.captures.drop(effect.snapshot)
+                self._captures.drop(effect.snapshot)
             case ReportSentCounts():
-                timeline.host.send(SentCountsArrived(effect.snapshot, timeline.name, effect.counts))
+                self._send(SentCountsArrived(effect.snapshot, self._protocol.process, effect.counts))
             case ReportDrained():
-                timeline.open_channels()
+                self._channels.open()
                 self._report_drained(effect.view)
             case PrepareDeparture():
-                self._depart()
+                self._boundary.stop()
+                self._application.leave(self._departed)
             case SendBarrier():
-                timeline.outbox.outgoing_links[effect.channel].overtake(effect.marker)
+                self._links[effect.channel].overtake(effect.marker)
             case HoldChannel():
-                timeline.barriers.hold(effect.channel, effect.snapshot)
+                self._barriers.hold(effect.channel, effect.snapshot)
             case ResumeChannel():
-                timeline.barriers.resume(effect.channel)
+                self._barriers.resume(effect.channel)
             case SetAlignmentTimer():
-                timeline.barriers.time(effect.snapshot)
+                self._barriers.time(effect.snapshot)
             case SendFrame():
-                raise AssertionError("the outbox numbers what is sent, and tells no event")
+                raise AssertionError("the outbox numbers what is sent, without an event")
             case _:
                 assert_never(effect)
 
     def _send_view(self, effect: SendView) -> None:
-        timeline = self._timeline
-        timeline.open_channels()
-        timeline.outbox.outgoing_links[effect.channel].write(view_frame(effect.view, effect.sent_count))
-        if effect.channel not in timeline.protocol.outgoing:
-            timeline.end_channel(effect.channel)
-
-    def _depart(self) -> None:
-        self._timeline.boundary.stop()
-        self._timeline.application.leave(lambda: self._timeline.dispatch(DepartureReady()))
+        self._channels.open()
+        self._links[effect.channel].write(view_frame(effect.view, effect.sent_count))
+        if effect.channel not in self._protocol.outgoing:
+            self._channels.end(effect.channel)
 
     def _report_drained(self, view: int) -> None:
-        timeline = self._timeline
-        _, sinks = timeline.boundary.positions()
-        if timeline.name in timeline.protocol.view.processes or not sinks:
-            timeline.host.send(Drained(timeline.name, view))
+        process = self._protocol.process
+        _, sinks = self._boundary.positions()
+        if process in self._protocol.view.processes or not sinks:
+            self._send(Drained(process, view))
         else:
+            self.close()
             self._staging = asyncio.get_running_loop().create_task(self._report_staged(view, sinks))
 
     async def _report_staged(self, view: int, sinks: dict[str, int]) -> None:
         """Make the last output durable, then report the process as drained. Retry while the disk is full (R2)."""
-        timeline = self._timeline
-        while not timeline.closed:
+        process = self._protocol.process
+        while True:
             try:
-                await timeline.boundary.prepare(sinks)
+                await self._boundary.prepare(sinks)
             except RAISED as error:  # the sink may be the user's own
                 if not is_failure(error, awaited=True):
                     raise
-                logger.warning("process %s cannot leave yet: %s", timeline.name, explain(error))
+                logger.warning("process %s cannot leave yet: %s", process, explain(error))
                 await asyncio.sleep(STAGE_AGAIN_S)
             else:
-                timeline.host.send(Drained(timeline.name, view, sinks))
+                self._send(Drained(process, view, sinks))
                 return

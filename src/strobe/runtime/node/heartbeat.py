@@ -2,21 +2,33 @@
 
 import os
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Protocol
 
 from strobe.plain_text import shortened
 from strobe.protocol.values.bounds import TEXT_MAX
 from strobe.runtime.links.outgoing_link import OutgoingLink
 from strobe.runtime.messages.control import ChannelReport, Heartbeat
-
-if TYPE_CHECKING:
-    from strobe.runtime.node.host import Host
-    from strobe.runtime.node.timeline import Timeline
+from strobe.runtime.node.application import Application
+from strobe.runtime.node.timeline import Timeline
+from strobe.runtime.retry import RetryLoop
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-def measure(host: "Host") -> Heartbeat:
+class MeasuredHost(Protocol):
+    """What a heartbeat reports of a host."""
+
+    name: str
+    epoch: int
+    application: Application
+    timeline: Timeline | None
+    retry: RetryLoop
+    rejected: Mapping[str, int]
+    claims: int
+
+
+def measure(host: MeasuredHost) -> Heartbeat:
     """Return the current measurements of the node."""
     timeline = host.timeline
     # During a restore there is no position: reporting one would look like a jump.
@@ -25,6 +37,7 @@ def measure(host: "Host") -> Heartbeat:
     rejected = dict(host.rejected)
     if timeline is None:
         return Heartbeat(*common, {}, {}, rejected, waiting=_shortened(host.retry.waiting), claims=host.claims)
+    incoming_links = timeline.channels.incoming_links.values()
     return Heartbeat(
         *common,
         _outgoing(timeline),
@@ -35,20 +48,20 @@ def measure(host: "Host") -> Heartbeat:
         len(timeline.captures.open),
         unreadable={
             incoming_link.channel: _shortened(incoming_link.unreadable)
-            for incoming_link in timeline.incoming_links.values()
+            for incoming_link in incoming_links
             if incoming_link.unreadable
         },
         waiting_bytes={
             incoming_link.channel: incoming_link.waiting_bytes
-            for incoming_link in timeline.incoming_links.values()
+            for incoming_link in incoming_links
             if incoming_link.waiting_bytes
         },
-        held_back=_shortened("; ".join(timeline.boundary.held_back.values())),
+        held_back=_shortened("; ".join(timeline.scheduler.held_back.values())),
         claims=host.claims,
     )
 
 
-def _outgoing(timeline: "Timeline") -> dict[str, ChannelReport]:
+def _outgoing(timeline: Timeline) -> dict[str, ChannelReport]:
     counts = timeline.protocol.outgoing
     return {
         channel: _report(counts[channel].count, outgoing_link, timeline.outbox.is_full(channel))

@@ -1,51 +1,42 @@
 """One node: hosts a process, obeys the coordinator, and begins a new timeline for each epoch.
 
-blank ──Register──► welcome ──TellRestore──► living ──TellRestore──► living, in a later epoch
-                       └──────TellView──────► living (it joined)          └──Dismiss, Stop, failure──► ended
+blank ──Register──► welcome ──RestoreState──► living ──RestoreState──► living, in a later epoch
+                       └──────InstallView──────► living (it joined)          └──Dismiss, Stop, failure──► ended
 """
 
 import asyncio
 import gc
 import logging
 import math
-import os
-import secrets
 import socket
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from strobe.errors import StrobeError, TransportError, UsageError
-from strobe.handlers import call
-from strobe.outside import Sink
 from strobe.process import System
-from strobe.protocol import ChannelSpec, View
+from strobe.protocol import View
 from strobe.protocol.coordinator.messages import (
     CannotRestore,
     Dismiss,
-    Released,
+    InstallView,
+    ReportSettled,
     Reset,
-    TellRestore,
-    TellSettled,
-    TellView,
+    RestoreState,
 )
 from strobe.protocol.process.events import SnapshotsSettled
-from strobe.protocol.process.first_view import first_view
 from strobe.protocol.values.log_entries import EntryRef, ProcessRecord
 from strobe.runtime.addresses import is_anywhere, print_address
 from strobe.runtime.links.listener import Listener
 from strobe.runtime.messages.control import (
-    VERSION,
     AddressBook,
     Failed,
     HeartbeatHeard,
     Refused,
     Register,
-    SnapshotBegun,
     Stop,
     Welcome,
 )
@@ -53,6 +44,8 @@ from strobe.runtime.node.application import Application
 from strobe.runtime.node.coordinator_link import ControlLink
 from strobe.runtime.node.heartbeat import measure
 from strobe.runtime.node.link_gate import LinkGate
+from strobe.runtime.node.node_registration import NodeRegistration
+from strobe.runtime.node.output_release import OutputRelease
 from strobe.runtime.node.timeline import Timeline
 from strobe.runtime.node.writer_thread import WriterThread
 from strobe.runtime.recovery.fragment_loader import Restored, Unrestorable, find, load_part
@@ -68,17 +61,6 @@ logger = logging.getLogger("strobe.node")
 Result = TypeVar("Result")
 Signer = Callable[[str, View, str, ProcessRecord], ProcessRecord]
 """Signs the record of a process in a snapshot of a view (P1)."""
-
-
-class Ended(Exception):
-    """The node has ended."""
-
-
-class _Releasing(NamedTuple):
-    """The release of the output of a process that left with `view`."""
-
-    view: int
-    task: asyncio.Task[None]
 
 
 class Host:
@@ -105,10 +87,10 @@ class Host:
         self.sources = {key: source for key, source in system.sources.items() if source.process == name}
         self.sinks = {key: sink for key, sink in system.sinks.items() if sink.process == name}
         self.addresses: Mapping[str, tuple[str, int]] = {}
+        self._members: tuple[str, ...] = ()
         self.settings = NodeSettings()
-        # The identity of the store, and so of the system, as sent by the coordinator. The node belongs to the system
-        # given at its start, or to the first in which it had a state, and obeys only the coordinator of that system.
-        self.system = self._belongs_to = store_id
+        # The identity of the store, and so of the system, as sent by the coordinator.
+        self.system = store_id
         self.timeline: Timeline | None = None
         self.epoch = 0
         self.problem: str | None = None
@@ -116,30 +98,25 @@ class Host:
         self.claims = 0
         self.writer = WriterThread(name)
         self.retry = RetryLoop(name)
-        self.started_s = time.monotonic()
-        self._channels = _channels_of(system, name)
-        self._instance = secrets.token_hex(8)
+        self._registration = NodeRegistration(name, system, self.sinks, store_id, run, application.may_exit)
         self._listen = listen
         # A node that listens on all interfaces advertises its host name.
         self._advertise = advertise or (socket.gethostname() if is_anywhere(listen[0]) else listen[0])
         self._store_given = store
         self._store = ""
         self._sign = sign
-        self._run = run
         self._link = ControlLink(coordinator, self._greeting, self.handle, self.fail)
         self._listener: Listener | None = None
         self._port = 0
+        self._output_release = OutputRelease(
+            name, self.sinks, self.writer, self.send, self.fail, lambda: max(self.epoch, self._current)
+        )
         # Orders of an epoch whose state is still being loaded.
         self._held: list[Any] = []
         self._restoring: asyncio.Task[None] | None = None
         self._making: Timeline | None = None
-        self._releasing: _Releasing | None = None
         self._settled = 0
         self._current = 0
-        # The highest term of a coordinator that has accepted this node.
-        self._term = 0
-        # The reason of the last temporary refusal.
-        self._put_off_for = ""
         self._done: asyncio.Future[int] | None = None
 
     async def run(self) -> int:
@@ -150,11 +127,11 @@ class Host:
         self.rejected = self._listener.rejected
         self._port = self._listener.port
         self._link.start()
-        beating = loop.create_task(self._beat())
+        heartbeats = loop.create_task(self._send_heartbeats())
         try:
             return await self._done
         finally:
-            beating.cancel()
+            heartbeats.cancel()
             await self._close()
 
     async def _open_listener(self) -> Listener:
@@ -188,7 +165,7 @@ class Host:
         known = isinstance(error, StrobeError)
         logger.error("process %s ends: %s", self.name, self.problem, exc_info=None if known else error)
         if self.timeline is not None:
-            self.timeline.closed = True
+            self.timeline.stop()
         self.send(Failed(self.name, self.problem))
         self.end(1)
 
@@ -207,41 +184,16 @@ class Host:
 
     def _greeting(self) -> Register:
         self.claims = 0
-        return Register(
-            VERSION,
-            self.name,
-            self._instance,
-            self.epoch,
-            (self._advertise, self._port),
-            self._channels,
-            self.protocol,
-            os.getpid(),
-            socket.gethostname(),
-            {name: self._released(name, sink) for name, sink in self.sinks.items()} if not self.epoch else {},
-            self._belongs_to,
-            self._run,
-            self._term if self._belongs_to else 0,  # terms of another system are not comparable
-        )
-
-    def _released(self, name: str, sink: Sink) -> int | None:
-        try:
-            return sink.released
-        except RAISED as error:  # user code may fail; the position is then unknown
-            if not is_failure(error, may_exit=self.application.may_exit):
-                raise
-            logger.warning(
-                "sink %s of process %s cannot tell what it has released: %s", name, self.name, explain(error)
-            )
-            return None
+        return self._registration.greeting(self.epoch, (self._advertise, self._port))
 
     def handle(self, order: Any) -> None:
         """Handle one message of the coordinator."""
         try:
-            self._hear(order)
+            self._dispatch(order)
         except RAISED as error:  # after any error this process cannot go on
             self.fail(error)
 
-    def _hear(self, order: Any) -> None:
+    def _dispatch(self, order: Any) -> None:
         match order:
             case Welcome():
                 self._welcomed(order)
@@ -249,45 +201,38 @@ class Host:
                 self._refused(order)
             case HeartbeatHeard():
                 self.claims = order.claims
+                self._registration.newest = order.newest or self._registration.newest
             case AddressBook():
                 self.addresses = order.addresses
+                self._members = order.members
                 if self.timeline is not None:
-                    self.timeline.reach_peers()
-                    self.timeline.outbox.reach_ended(order.addresses, order.members)
-            case TellRestore():
+                    self.timeline.reach_peers(order.addresses, order.members)
+            case RestoreState():
                 self._restore(order)
             case Reset():
-                self._become_blank()
+                self._reset()
+            case Dismiss() if order.sinks:
+                self._output_release.begin(order)
             case Dismiss():
-                self._let_go(order)
+                logger.info("process %s has left", self.name)
+                self.end(0)
             case Stop():
                 logger.info("process %s stops: %s", self.name, order.reason)
                 self.problem = order.reason if order.code else None
                 self.end(order.code)
             case _:
-                self._obey(order)
+                self._apply(order)
 
     def _welcomed(self, welcome: Welcome) -> None:
-        if self._belongs_to not in ("", welcome.system):
-            here = f"of the store {welcome.store} (identity {welcome.system})"
-            reason = f"here is the coordinator of another system, {here}; this node belongs to {self._belongs_to}"
-            self._turn_from(reason)
+        if not self._registration.accept(welcome):
+            self._link.reconnect()  # to find the leader
             return
-        if welcome.system == self.system and welcome.term < self._term:
-            self._turn_from(f"it leads in term {welcome.term}, and one of term {self._term} has taken over from it")
-            return
-        self._put_off_for = ""
-        self.system, self._term = welcome.system, welcome.term
+        self.system = welcome.system
         self.settings = welcome.settings
         self._current = welcome.epoch
         self._link.unanswered_max = math.ceil(welcome.silence_s / welcome.settings.heartbeat_s)
         self._store = canonical_url(self._store_given or welcome.store)
         self.writer.keep_in(self._store, self.system)
-
-    def _turn_from(self, reason: str) -> None:
-        """Ignore this coordinator, and reconnect to find the leader."""
-        self._put_off(reason)
-        self._link.reconnect()
 
     def _refused(self, refused: Refused) -> None:
         if refused.final:
@@ -295,78 +240,30 @@ class Host:
             logger.error("%s", self.problem)
             self.end(1)
         else:
-            self._put_off(refused.reason)
+            self._registration.refused(refused.reason)
 
-    def _put_off(self, reason: str) -> None:
-        """Keep running and retry; log each reason once."""
-        if reason != self._put_off_for:
-            logger.warning("the coordinator does not take process %s yet: %s; trying again", self.name, reason)
-        self._put_off_for = reason
-
-    def _let_go(self, order: Dismiss) -> None:
-        if not order.sinks:
-            self._has_left()
-        elif self._releasing is None or self._releasing.view != order.view:
-            self._stop_releasing()
-            task = asyncio.get_running_loop().create_task(self._release(order))
-            self._releasing = _Releasing(order.view, task)
-        elif self._releasing.task.done():
-            self.send(Released(self.name, order.view))  # the first message was lost
-
-    async def _release(self, order: Dismiss) -> None:
-        """Release all staged output of a departed process, whether or not its state is loaded (R2)."""
-        release = partial(self.writer.run, partial(self._release_all, order.sinks))
-        try:
-            await RetryLoop(self.name, "let out its output").until_done(release)
-        except RAISED as error:  # it is retried when this node is restarted
-            if not is_failure(error, awaited=True):
-                raise
-            self.fail(error)
-        else:
-            self.send(Released(self.name, order.view))
-
-    def _release_all(self, positions: dict[str, int]) -> None:
-        epoch = max(self.epoch, self._current)
-        for name, position in positions.items():
-            if name not in self.sinks:
-                problem = f"process {self.name} has left with output of its sink {name}, and has no such sink any more"
-                raise UsageError(f"{problem}; start it with that sink once more, so that it can let it out")
-            call(self.sinks[name], "restore", position, epoch=epoch, origin=epoch)
-
-    def _stop_releasing(self) -> None:
-        """Cancel the release: after a rollback to before the departure, the process may leave with other output."""
-        if self._releasing is not None:
-            self._releasing.task.cancel()
-            self._releasing = None
-
-    def _has_left(self) -> None:
-        logger.info("process %s has left", self.name)
-        self.end(0)
-
-    def _obey(self, order: Any) -> None:
+    def _apply(self, order: Any) -> None:
         timeline = self.timeline
         if self._restoring is not None:
             self._held.append(order)
         elif timeline is None:
             self._join(order)
-        elif isinstance(order, SnapshotBegun):
-            timeline.captures.begun(order)
         else:
             timeline.apply(order)
 
     # Timelines
 
-    def _restore(self, order: TellRestore) -> None:
+    def _restore(self, order: RestoreState) -> None:
         """End the current timeline, and begin that of a later epoch."""
         if order.epoch > self.epoch:
             self._end_timeline()
             self.epoch = order.epoch
             self._restoring = asyncio.get_running_loop().create_task(self._begin(order))
         elif self.timeline is not None:
-            self.timeline.apply(TellView(self.name, order.view))  # a repeated order: report again
+            self.timeline.apply(InstallView(self.name, order.view))  # a repeated order: report again
 
     def _end_timeline(self) -> None:
-        self._stop_releasing()
+        self._output_release.cancel()
         if self._restoring is not None:
             self._restoring.cancel()
             self._restoring = None
@@ -376,11 +273,11 @@ class Host:
         self.timeline = self._making = None
         self._held.clear()
 
-    async def _begin(self, order: TellRestore | TellView) -> None:
-        self._belongs_to = self.system
+    async def _begin(self, order: RestoreState | InstallView) -> None:
+        self._registration.belongs_to = self.system
         try:
             restored = None
-            if isinstance(order, TellRestore) and order.restored is not None:
+            if isinstance(order, RestoreState) and order.restored is not None:
                 restored = await self._load(order.restored, order.commit)
                 restored.fork = order.fork
             # The previous timeline held buffers in reference cycles, too few for a garbage collection soon.
@@ -388,8 +285,10 @@ class Host:
             origin = restored.snapshot if restored is not None else "its beginning"
             logger.info("process %s begins epoch %d from %s", self.name, self.epoch, origin)
             # A joining process begins without channels, and installs its first view like any other.
-            view = order.view if isinstance(order, TellRestore) else View(order.view.number - 1, (), ())
-            self._making = timeline = Timeline(self, self.epoch, view, restored)
+            view = order.view if isinstance(order, RestoreState) else View(order.view.number - 1, (), ())
+            # A joining process has no channels yet: it joins with the next view.
+            tracer = self._open_tracer(restored, 0 if view.processes else view.number + 1)
+            self._making = timeline = Timeline(self, self.epoch, view, restored, tracer)
             await self._open_outside(timeline, restored)
             await self.application.wait_idle()
         except RAISED as error:  # the state could not be loaded: report why, and end
@@ -398,14 +297,15 @@ class Host:
             self._cannot_begin(error)
             return
         try:
-            self._live(timeline, restored, order)
+            self._start_timeline(timeline, restored, order)
         except RAISED as error:  # the process failed to begin from this state
             self._cannot_begin(error)
 
     async def _open_outside(self, timeline: Timeline, restored: Restored | None) -> None:
         """Set sources and sinks to the positions of the restored state. Their refusal is final: no retry (E9)."""
+        open_boundary = partial(timeline.boundary.open, self.epoch, restored)
         try:
-            await self.retry.until_done(lambda: self.writer.run(timeline.boundary.open))
+            await self.retry.until_done(lambda: self.writer.run(open_boundary))
         except UsageError as error:
             if restored is None:
                 raise
@@ -426,61 +326,57 @@ class Host:
 
         return await self.retry.until_done(lambda: self.writer.run(load))
 
-    def _live(self, timeline: Timeline, restored: Restored | None, order: TellRestore | TellView) -> None:
+    def _start_timeline(self, timeline: Timeline, restored: Restored | None, order: RestoreState | InstallView) -> None:
         self.timeline, self._making = timeline, None
         self._restoring = None
-        timeline.reach_peers()  # addresses may have arrived meanwhile
-        if isinstance(order, TellView):
+        timeline.reach_peers(self.addresses, self._members)  # addresses may have arrived meanwhile
+        if isinstance(order, InstallView):
             timeline.dispatch(SnapshotsSettled(self._settled))
             timeline.apply(order)
-        timeline.live(restored)
+        timeline.start(restored)
         held, self._held = self._held, []
         for order in held:
-            self._hear(order)
+            self._dispatch(order)
 
     def _join(self, order: Any) -> None:
         """Begin with the first view that contains this process."""
-        if isinstance(order, TellSettled):
+        if isinstance(order, ReportSettled):
             self._settled = order.counter
-        elif isinstance(order, TellView) and self.name in order.view.processes:
+        elif isinstance(order, InstallView) and self.name in order.view.processes:
             self.epoch = self._current
             self._restoring = asyncio.get_running_loop().create_task(self._begin(order))
 
-    def _become_blank(self) -> None:
+    def _reset(self) -> None:
         """The system was rolled back to before this process joined: join again, unless it has left since."""
-        if self._releasing is not None:
-            if self._releasing.task.done():
-                self.send(Released(self.name, self._releasing.view))  # so that the coordinator dismisses it
+        if self._output_release.under_way:
+            self._output_release.report()  # so that the coordinator dismisses it
             return
         self._end_timeline()
         self.epoch = 0
-        self._instance = secrets.token_hex(8)
+        self._registration.renew()
         self._link.reconnect()
 
     # For the timeline
-
-    @property
-    def run_directory(self) -> Path:
-        return run_directory(self._store)
 
     def make_run_directory(self, name: str) -> Path:
         """Create and return a directory in the store's run directory; StoreError while the store is unreachable."""
         return make_run_directory(self._store, self.system, name)
 
-    def open_tracer(self, epoch: int, restored: Restored | None, joined: int) -> Tracer | None:
-        return open_tracer(self, epoch, restored, joined) if self.settings.trace != "off" else None
+    def _open_tracer(self, restored: Restored | None, joined: int) -> Tracer | None:
+        if self.settings.trace == "off":
+            return None
+        make = partial(self.make_run_directory, "trace")
+        begun = restored.fragment if restored is not None else None
+        trace = run_directory(self._store) / "trace"
+        return open_tracer(self.name, self.epoch, self.settings, trace, make, begun, joined)
 
     def sign(self, snapshot: str, view: View, record: ProcessRecord) -> ProcessRecord:
         return self._sign(snapshot, view, self.name, record) if self._sign is not None else record
 
-    async def _beat(self) -> None:
+    async def _send_heartbeats(self) -> None:
         try:
             while True:
                 await asyncio.sleep(self.settings.heartbeat_s)
-                self._link.beat(measure(self))
+                self._link.send_heartbeat(measure(self))
         except Exception as error:  # noqa: BLE001 -- without heartbeats the node would count as failed anyway
             self.fail(error)
-
-
-def _channels_of(system: System, name: str) -> tuple[ChannelSpec, ...]:
-    return tuple(spec for spec in first_view(system).channels if name in (spec.source, spec.target))

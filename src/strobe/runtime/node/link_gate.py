@@ -1,6 +1,6 @@
 """The `Gate` of a node: admits peers, and passes their frames to the timeline."""
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from strobe.errors import ProtocolViolation
 from strobe.protocol import Frame, View
@@ -11,14 +11,22 @@ from strobe.runtime.links.incoming_link import IncomingLink
 from strobe.runtime.node.timeline import Timeline
 from strobe.user_code import RAISED
 
-if TYPE_CHECKING:
-    from strobe.runtime.node.host import Host
+
+class GateHost(Protocol):
+    """What the gate uses of its host."""
+
+    system: str
+    epoch: int
+    timeline: Timeline | None
+
+    def fail(self, error: BaseException) -> None:
+        """End the node."""
 
 
 class LinkGate:
     """The `Gate` of a host. A failure in a handler or in our own code ends the host."""
 
-    def __init__(self, host: "Host") -> None:
+    def __init__(self, host: GateHost) -> None:
         self._host = host
 
     def admit(self, hello: Hello) -> IncomingLink | Refusal:
@@ -28,7 +36,7 @@ class LinkGate:
         refusal = refuse_hello(hello, host.system, host.epoch)
         if refusal is not None:
             return refusal
-        return host.timeline.admit(hello) if host.timeline is not None else Refusal("not ready", final=False)
+        return host.timeline.channels.admit(hello) if host.timeline is not None else Refusal("not ready", final=False)
 
     def take_frame(self, incoming_link: IncomingLink, frame: Frame, wire_bytes: int) -> None:
         try:

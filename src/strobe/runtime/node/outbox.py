@@ -16,7 +16,6 @@ from strobe.protocol import Endpoint
 from strobe.runtime.links.codec import finish_messages
 from strobe.runtime.links.frame_builder import OpenFrame
 from strobe.runtime.links.outgoing_link import OutgoingLink
-from strobe.runtime.node.application import Application
 from strobe.runtime.settings import NodeSettings
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -35,9 +34,9 @@ class Outbox:
         self.outgoing_links: dict[str, OutgoingLink] = {}
         # Links of ended channels, with their targets: some messages may still be in flight.
         self._ended: list[tuple[str, OutgoingLink]] = []
-        # With a trace: the application whose events are assigned to the messages.
-        self.counted: Application | None = None
-        self.on_seal: Sealed | None = None
+        # With a trace: returns the number of the current event, which messages are assigned to.
+        self._position: Callable[[], int] | None = None
+        self._on_seal: Sealed | None = None
         # With a trace: the frames that the current event has put messages into.
         self.touched: list[OpenFrame] = []
         self._protocol = protocol
@@ -55,6 +54,10 @@ class Outbox:
         self.flush_follows = False
         self._closed = False
         self._call_soon: Callable[..., Any] = asyncio.get_running_loop().call_soon
+
+    def trace(self, position: Callable[[], int], on_seal: Sealed) -> None:
+        """Assign each message to the event with the number `position()`, and call `on_seal` with each sealed frame."""
+        self._position, self._on_seal = position, on_seal
 
     def add(self, channel: str, outgoing_link: OutgoingLink) -> None:
         self.outgoing_links[channel] = outgoing_link
@@ -103,12 +106,12 @@ class Outbox:
         frame.size = size
         frame.count = count = frame.count + 1
         if count >= frame.due:
-            self._attend_to(frame)
+            self._do_rare_work(frame)
 
-    def _attend_to(self, frame: OpenFrame) -> None:
+    def _do_rare_work(self, frame: OpenFrame) -> None:
         """Do the rare work: for the first or last message of `frame`, or the first message of an event."""
-        if self.counted is not None and self.counted.position != frame.position:
-            frame.note_event(self.counted.position)
+        if self._position is not None and (position := self._position()) != frame.position:
+            frame.note_event(position)
             self.touched.append(frame)
         if frame.count == 1:
             self._dirty[frame.channel] = None
@@ -170,16 +173,16 @@ class Outbox:
         if outgoing_link.backlog_bytes > outgoing_link.backlog_bytes_max:
             self._full.add(channel)
             self.full = True
-        if self.on_seal is not None:
-            self.on_seal(channel, first, count, open_frame.take_events(), body)
+        if self._on_seal is not None:
+            self._on_seal(channel, first, count, open_frame.take_events(), body)
 
-    def _tell_unsealed(self) -> None:
+    def _trace_unsealed(self) -> None:
         """Add unsealed messages to the trace: they never leave the node, but their events have happened."""
         for channel, frame in self._frames.items():
-            if self.on_seal is not None and frame.count and not self._closed:
+            if self._on_seal is not None and frame.count and not self._closed:
                 following = self._protocol.outgoing[channel].count + 1
                 count, body = frame.seal()
-                self.on_seal(channel, following, count, frame.take_events(), body)
+                self._on_seal(channel, following, count, frame.take_events(), body)
 
     def is_full(self, channel: str) -> bool:
         """Return whether the backlog of `channel` holds the process back."""
@@ -203,7 +206,7 @@ class Outbox:
             await future
 
     def close(self) -> None:
-        self._tell_unsealed()
+        self._trace_unsealed()
         self._closed = True
         self._full.clear()
         self.has_room("")

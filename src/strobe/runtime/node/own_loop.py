@@ -29,7 +29,7 @@ from strobe.process import System
 from strobe.runtime.addresses import parse_address
 from strobe.runtime.connectors.system_file import parse_system_file, read_system_file
 from strobe.runtime.node.host import Host
-from strobe.runtime.node.own_loop_application import Capture, Delivery, OwnLoopApplication, Restore, Uncut
+from strobe.runtime.node.own_loop_application import AtomicStretch, Capture, Delivery, OwnLoopApplication, Restore
 from strobe.user_code import explain
 
 
@@ -79,18 +79,18 @@ class Node:
         self._running = asyncio.get_running_loop().create_task(self._host.run())
         self._running.add_done_callback(self._ended)
         try:
-            await self._program.living.wait()
+            await self._program.started.wait()
         except BaseException:
             await self._end()
             raise
-        if self._program.over:
+        if self._program.ended:
             raise TransportError(self._program.problem or f"node {self.name} was stopped before it began")
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None and self._program.depart():
             # The last messages are in flight; the coordinator dismisses the process when they have been received.
-            await self._program.timeless.wait()
+            await self._program.without_timeline.wait()
         await self._end()
 
     async def _end(self) -> None:
@@ -123,7 +123,7 @@ class Node:
 
     def send(self, channel: str, message: Any) -> Awaitable[None]:
         """Send `message`. It is sent when this returns; awaiting the result waits for room (back-pressure)."""
-        self._program.require_life()
+        self._program.require_running()
         if self._program.timeline is not None:
             self._program.count_own()
             self._program.timeline.outbox.send(channel, message)
@@ -131,10 +131,10 @@ class Node:
 
     def emit(self, record: Any) -> None:
         """Pass `record` to the sinks of this process."""
-        self._program.require_life()
+        self._program.require_running()
         if self._program.timeline is not None:
             self._program.count_own()
-            self._program.timeline.boundary.emit(record)
+            self._program.timeline.emit(record)
 
     def snapshot(self) -> str | None:
         """Initiate a snapshot, between two events, and return its id; None during a rollback."""
@@ -142,38 +142,38 @@ class Node:
         if timeline is None:
             return None
         timeline.bound.spend(REQUEST_BYTES)
-        requested = timeline.name_snapshot(program.requested)
+        requested = timeline.name_snapshot(program.position, program.requested)
 
         def initiate() -> None:
             program.requested -= 1
             timeline.initiate(requested, None)
 
         program.requested += 1
-        timeline.run_between(lambda: timeline.attempt(initiate))
+        timeline.scheduler.run_between(lambda: timeline.scheduler.attempt(initiate))
         return requested
 
     def atomic(self) -> AbstractContextManager[None]:
         """Mark a stretch without cuts. An await inside it raises UsageError."""
-        return Uncut(self._program)
+        return AtomicStretch(self._program)
 
     def __aiter__(self) -> AsyncIterator[Delivery]:
         return self
 
     async def __anext__(self) -> Delivery:
         """Return the next frame's channel and messages; end when the system is stopped or this process must leave."""
-        return await self._program.ask()
+        return await self._program.next_delivery()
 
     def require_no_stretch(self) -> None:
         """Raise UsageError inside `atomic`, even if there is room and the await would return at once."""
-        if self._program.in_stretch:
+        if self._program.in_atomic:
             raise UsageError(
-                f"node {self.name}: `send` is awaited inside `atomic`, where there must be no await; keep what it "
+                f"node {self.name}: `send` is awaited inside `atomic`, which must not be suspended; keep what it "
                 "returns, and await that after the stretch"
             )
 
-    async def until_room(self) -> None:
+    async def wait_for_room(self) -> None:
         timeline = self._program.timeline
-        while timeline is not None and timeline.outbox.full and not timeline.closed:
+        while timeline is not None and timeline.outbox.full and not timeline.scheduler.closed:
             await timeline.outbox.room()
 
 
@@ -197,4 +197,4 @@ class _Room:
 
     def __await__(self) -> Any:
         self._node.require_no_stretch()
-        return self._node.until_room().__await__()
+        return self._node.wait_for_room().__await__()

@@ -6,7 +6,7 @@ The program gets messages only when it requests them. From then until its next r
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from strobe.declarations import Declaring, declare
 from strobe.errors import TransportError, UsageError
@@ -14,13 +14,10 @@ from strobe.handlers import DECLARING, Shape, check_finished, check_function, ch
 from strobe.process import Process, System
 from strobe.protocol import Frame, LocalState
 from strobe.runtime.links.message_decoding import decode_frame, unpack_frame
-from strobe.runtime.node.application import Application, Captured
+from strobe.runtime.node.application import Application, Captured, TimelinePort
+from strobe.runtime.tracing.recorder import Tracer
 from strobe.self_check import decoded_again
 from strobe.storage.content.state_codec import decode_captured
-
-if TYPE_CHECKING:
-    from strobe.runtime.node.timeline import Timeline
-    from strobe.runtime.tracing.recorder import Tracer
 
 Capture = Callable[[], Any]
 Restore = Callable[[Any], object]
@@ -47,11 +44,11 @@ class OwnLoopApplication(Application):
         self.name = name
         self.inputs: tuple[str, ...] = ()
         self.outputs: tuple[str, ...] = ()
-        self.timeline: Timeline | None = None
-        self.living = asyncio.Event()
+        self.timeline: TimelinePort | None = None
+        self.started = asyncio.Event()
         # Set while there is no timeline: during a rollback, or after the end.
-        self.timeless = asyncio.Event()
-        self.over = False
+        self.without_timeline = asyncio.Event()
+        self.ended = False
         self.problem: str | None = None
         # The number of snapshots requested by the current event.
         self.requested = 0
@@ -61,28 +58,28 @@ class OwnLoopApplication(Application):
         self._capture = capture
         self._restore = restore
         self._initial: LocalState | None = None
-        self._asking: asyncio.Future[Delivery] | None = None
+        self._request: asyncio.Future[Delivery] | None = None
         self._waiting = False
         self._departed: Callable[[], None] | None = None
         self._in_event = False
         # The number of open `atomic` stretches, and whether the current event ends with the last of them.
         self._stretches = 0
         self._ends_with_stretch = False
-        # Counts event-loop iterations, but only those after a call of `_see_turn`.
-        self._turn = 0
-        self._turning = False
+        # Counts event-loop iterations, but only those after a call of `_count_iteration`.
+        self._iteration = 0
+        self._counting = False
         self._quiet = asyncio.Event()
         self._quiet.set()
 
     def event(self) -> int:
         # Within one event-loop iteration nothing can leave the node, so it counts as one event for the bound.
-        self._see_turn()
-        return self._turn
+        self._count_iteration()
+        return self._iteration
 
     @property
     def ready(self) -> bool:
         # A frame may cause a cut, so no task gets one inside another task's stretch.
-        return self._asking is not None and not self._asking.done() and not self._stretches
+        return self._request is not None and not self._request.done() and not self._stretches
 
     @property
     def quiet(self) -> bool:
@@ -96,31 +93,31 @@ class OwnLoopApplication(Application):
     async def wait_idle(self) -> None:
         await self._quiet.wait()
 
-    def begin(self, timeline: "Timeline", local: LocalState | None, state: Any) -> None:
+    def begin(self, timeline: TimelinePort, local: LocalState | None, state: Any) -> None:
         self.timeline = timeline
-        self.timeless.clear()
+        self.without_timeline.clear()
         self.requested = 0
         self.position = local.position if local is not None else 0
         first = self._initial is None
         self._initial = self._initial or decoded_again(self.name, self._capture())[0]
         if local is not None:
-            self._become(state)
+            self._restore_state(state)
         elif not first:  # a restart from the beginning: reset the program, which keeps running
-            self._become(decode_captured(self._capture(), self._initial))
-        self.living.set()
+            self._restore_state(decode_captured(self._capture(), self._initial))
+        self.started.set()
 
-    def _become(self, state: Any) -> None:
+    def _restore_state(self, state: Any) -> None:
         check_finished(f"the `restore` of node {self.name}", self._restore(state))
 
     def end(self) -> None:
         self.timeline = None
-        self.timeless.set()
-        untaken = self._asking is not None and self._asking.done() and not self._waiting
+        self.without_timeline.set()
+        untaken = self._request is not None and self._request.done() and not self._waiting
         if self.leaving or untaken:
             # Drop the last event, and messages that were handed over but never taken.
             self._departed = None
-            self._asking = None if untaken else self._asking
-            self.exit()
+            self._request = None if untaken else self._request
+            self.end_event()
 
     def view_changed(self, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
         self.inputs, self.outputs = inputs, outputs
@@ -143,24 +140,24 @@ class OwnLoopApplication(Application):
         self._hand_over((source, records))
 
     def _hand_over(self, delivery: Delivery) -> None:
-        assert self._asking is not None, "a program gets messages only when it asks"
-        self.enter()
-        self._asking.set_result(delivery)
+        assert self._request is not None, "a program gets messages only when it asks"
+        self.begin_event()
+        self._request.set_result(delivery)
 
     def leave(self, then: Callable[[], None]) -> None:
         """Let the program run its last event: requests return nothing more, and `depart` ends the event."""
         self._count("leave")
         self._departed = then
-        self.enter()
-        self._end_asking()
+        self.begin_event()
+        self._end_request()
 
     def depart(self) -> bool:
         """End the last event; return whether there was one."""
         departed, self._departed = self._departed, None
         if departed is None or self.timeline is None:
             return False
-        self.exit()
-        self.timeline.attempt(departed)
+        self.end_event()
+        self.timeline.scheduler.attempt(departed)
         return True
 
     def capture(self) -> Captured:
@@ -173,7 +170,7 @@ class OwnLoopApplication(Application):
     # Events
 
     @property
-    def _tracer(self) -> "Tracer | None":
+    def _tracer(self) -> Tracer | None:
         return self.timeline.tracer if self.timeline is not None else None
 
     def _count(self, name: str, record: Any = None) -> None:
@@ -188,7 +185,7 @@ class OwnLoopApplication(Application):
             self._count("own")
             self._end_sending()
 
-    def enter(self) -> None:
+    def begin_event(self) -> None:
         self._in_event = True
         self._quiet.clear()
         self._end_sending()
@@ -198,7 +195,7 @@ class OwnLoopApplication(Application):
         if self.timeline is not None:
             self.timeline.outbox.next_event()
 
-    def exit(self) -> None:
+    def end_event(self) -> None:
         """End the current event and continue pending work. Inside `atomic` it ends with the stretch."""
         if self._stretches:
             self._ends_with_stretch = True
@@ -206,10 +203,10 @@ class OwnLoopApplication(Application):
             self._in_event = False
             self._quiet.set()
             if self.timeline is not None:
-                self.timeline.attempt(self.timeline.pump)
+                self.timeline.scheduler.attempt(self.timeline.scheduler.pump)
 
     @property
-    def in_stretch(self) -> bool:
+    def in_atomic(self) -> bool:
         """Whether a stretch of `atomic` is open."""
         return self._stretches > 0
 
@@ -218,103 +215,103 @@ class OwnLoopApplication(Application):
         if not self._stretches:
             self._ends_with_stretch = not self._in_event
         self.count_own()
-        self.enter()
+        self.begin_event()
         self._stretches += 1
-        self._see_turn()
-        return self._turn
+        self._count_iteration()
+        return self._iteration
 
-    def _see_turn(self) -> None:
+    def _count_iteration(self) -> None:
         """Count the next event-loop iteration."""
-        if not self._turning:
-            # Callbacks run in the order of scheduling, so a task suspended after this resumes after `_turned`.
-            self._turning = True
-            asyncio.get_running_loop().call_soon(self._turned)
+        if not self._counting:
+            # Callbacks run in the order of scheduling, so a task suspended after this resumes after `_next_iteration`.
+            self._counting = True
+            asyncio.get_running_loop().call_soon(self._next_iteration)
 
-    def _turned(self) -> None:
-        self._turn += 1
-        self._turning = False
+    def _next_iteration(self) -> None:
+        self._iteration += 1
+        self._counting = False
 
-    def close_stretch(self, turn: int) -> bool:
-        """End the stretch that began in `turn`; return whether there was an await inside it."""
+    def close_stretch(self, iteration: int) -> bool:
+        """End the stretch that began in `iteration`; return whether there was an await inside it."""
         self._stretches -= 1
         if not self._stretches and self._ends_with_stretch:
-            self.exit()
-        return self._turn != turn
+            self.end_event()
+        return self._iteration != iteration
 
-    async def ask(self) -> Delivery:
+    async def next_delivery(self) -> Delivery:
         """Wait for the next messages. A cancelled call loses no messages."""
         if self._stretches:
             raise UsageError(
-                f"node {self.name} is asked for messages while a stretch of `atomic` is open; ask after the stretch, "
+                f"messages are requested from node {self.name} inside `atomic`; request them after the stretch, "
                 "and await nothing inside one"
             )
         if self._waiting:
             raise UsageError(
-                f"two tasks ask node {self.name} for messages at once; let one ask, and hand on what comes"
+                f"two tasks request messages from node {self.name} at once; request them in one task, and pass them on"
             )
-        if self._asking is None:
-            self._begin_asking()
-        assert self._asking is not None
+        if self._request is None:
+            self._begin_request()
+        assert self._request is not None
         self._waiting = True
         try:
-            delivery = await self._asking
+            delivery = await self._request
         except BaseException:
             # Keep a delivery that has just arrived for the next call, unless its epoch is over.
-            if self.timeline is None or not _has_result(self._asking):
-                self._asking = None
+            if self.timeline is None or not _has_result(self._request):
+                self._request = None
             raise
         finally:
             self._waiting = False
-            if self.timeline is None and self._asking is None:
-                self.exit()
-        self._asking = None
+            if self.timeline is None and self._request is None:
+                self.end_event()
+        self._request = None
         return delivery
 
-    def _begin_asking(self) -> None:
+    def _begin_request(self) -> None:
         if not self.leaving:
-            self.exit()
-        if self.over or self.leaving:
+            self.end_event()
+        if self.ended or self.leaving:
             raise self._ending()
-        self._asking = asyncio.get_running_loop().create_future()
+        self._request = asyncio.get_running_loop().create_future()
         if self.timeline is not None:
-            self.timeline.pump_soon()
+            self.timeline.scheduler.pump_soon()
 
     def finish(self, problem: str | None) -> None:
         """Wake all waiting tasks: the node has ended, with this `problem` if there was one."""
         self.problem = problem
-        self.over = True
-        self.living.set()
-        self._end_asking()
+        self.ended = True
+        self.started.set()
+        self._end_request()
 
-    def require_life(self) -> None:
+    def require_running(self) -> None:
         """Raise TransportError if the node has ended."""
-        if self.over:
+        if self.ended:
             raise TransportError(self.problem or f"node {self.name} has ended")
 
-    def _end_asking(self) -> None:
-        if self._asking is not None and not self._asking.done():
-            self._asking.set_exception(self._ending())
+    def _end_request(self) -> None:
+        if self._request is not None and not self._request.done():
+            self._request.set_exception(self._ending())
 
     def _ending(self) -> Exception:
         return TransportError(self.problem) if self.problem is not None else StopAsyncIteration()
 
 
-class Uncut:
+class AtomicStretch:
     """A stretch without cuts. A class, because a generator is slower and a program may open one per message."""
 
-    __slots__ = ("_program", "_turn")
+    __slots__ = ("_iteration", "_program")
 
     def __init__(self, program: OwnLoopApplication) -> None:
         self._program = program
 
     def __enter__(self) -> None:
-        self._turn = self._program.open_stretch()
+        self._iteration = self._program.open_stretch()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         # Other tasks ran meanwhile, so no cut can separate their actions from those of this task.
-        if self._program.close_stretch(self._turn) and kind is None:
+        if self._program.close_stretch(self._iteration) and kind is None:
             raise UsageError(
-                f"node {self._program.name}: something was awaited inside `atomic`, where there must be no await; "
+                f"node {self._program.name}: something was awaited inside `atomic`, which must not be suspended; "
                 "await before the stretch or after it"
             )
 

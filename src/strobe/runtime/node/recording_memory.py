@@ -11,15 +11,14 @@ import logging
 import mmap
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-from strobe.protocol import Frame, InFlight, SnapshotId
+from strobe.protocol import Endpoint, Frame, InFlight, SnapshotId
 from strobe.runtime.links.codec import held_bytes
-
-if TYPE_CHECKING:
-    from strobe.runtime.node.timeline import Timeline
+from strobe.runtime.node.fragment_writer import Capture
+from strobe.runtime.settings import NodeSettings
 
 logger = logging.getLogger("strobe.node")
 
@@ -27,15 +26,27 @@ _PIECES_MAX = 1000  # per system call, whose limit is 1024
 
 
 class Recordings:
-    """Bounds the recordings of one process, both open ones and those being stored."""
+    """Bounds the recordings of one process: those of `protocol`, and those being stored, in `captures`.
 
-    def __init__(self, timeline: "Timeline") -> None:
+    `abandon` aborts a snapshot for a reason; `make_directory` returns a directory for the spilled frames.
+    """
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        protocol: Endpoint,
+        captures: Mapping[SnapshotId, Capture],
+        abandon: Callable[[SnapshotId, str], None],
+        make_directory: Callable[[str], Path],
+    ) -> None:
         # An upper bound on the memory held; exact near a limit.
         self.bytes = 0
         self.spilled_bytes = 0
         self.spills = 0
-        self._timeline = timeline
-        settings = timeline.host.settings
+        self._protocol = protocol
+        self._captures = captures
+        self._abandon = abandon
+        self._make_directory = make_directory
         self._memory_max = settings.recording_bytes_max
         self._disk_max = settings.spill_bytes_max
         self._looked_at = self._memory_max // 2
@@ -93,13 +104,13 @@ class Recordings:
 
     def _held(self) -> Iterator[tuple[SnapshotId, list[InFlight]]]:
         """Yield the frames that each snapshot holds, per channel."""
-        for snapshot, recording in self._timeline.protocol.open.items():
+        for snapshot, recording in self._protocol.open.items():
             yield from ((snapshot, items) for items in recording.frames.values() if items)
-        for snapshot, capture in self._timeline.captures.open.items():
+        for snapshot, capture in self._captures.items():
             yield from ((snapshot, items) for items in capture.in_flight.values() if items)
 
     def _being_written(self) -> Iterator[list[InFlight]]:
-        for capture in self._timeline.captures.open.values():
+        for capture in self._captures.values():
             if capture.writes_frames:
                 yield from capture.in_flight.values()
 
@@ -124,7 +135,7 @@ class Recordings:
             self.look()
 
     def _write(self, frames: list[Frame]) -> tuple[mmap.mmap, list[memoryview]]:
-        return _write(self._timeline.host.make_run_directory("spill"), frames)
+        return _write(self._make_directory("spill"), frames)
 
     def _replace(self, bodies: dict[int, memoryview]) -> None:
         """Replace frames in memory by frames on disk."""
@@ -142,7 +153,7 @@ class Recordings:
         for snapshot, items in self._held():
             held[snapshot] = held.get(snapshot, 0) + sum(held_bytes(item.frame) for item in items)
         if held:
-            self._timeline.captures.abandon(max(held, key=lambda known: held[known]), reason)
+            self._abandon(max(held, key=lambda known: held[known]), reason)
         self._recount()
 
 

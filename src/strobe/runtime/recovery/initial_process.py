@@ -14,7 +14,7 @@ from strobe.storage.content.state_codec import decode_state, encode_state
 from strobe.user_code import RAISED, summary_of
 
 
-class Beginning:
+class InitialProcess:
     """Keeps a copy of a process that has not run yet, or its captured state if it cannot be copied.
 
     A process without a copy is reset as if from a snapshot: it restores that state, and keeps whatever else it holds.
@@ -28,7 +28,7 @@ class Beginning:
         except RAISED as error:  # the user's own objects, such as a lock or a connection
             self._state = _captured(name, process, error)
 
-    def again(self, process: Process) -> Process:
+    def reset(self, process: Process) -> Process:
         """Return the process in its initial state; `process` is the current one, and may be the one returned."""
         if self._copy is not None:
             return deepcopy(self._copy)

@@ -26,6 +26,7 @@ from strobe.protocol import LocalState, SnapshotId, View
 from strobe.protocol.coordinator.messages import RestoreRefused, SnapshotChosen
 from strobe.protocol.values.log_entries import EpochStart, Manifest
 from strobe.runtime.recovery.fragment_loader import Unrestorable, fit_in_flight, fit_state
+from strobe.runtime.recovery.topology import compare
 from strobe.storage import LogState, Store
 from strobe.storage.content.manifests import blobs_of
 from strobe.storage.inspection.fast_proof import prove_stored
@@ -35,25 +36,14 @@ from strobe.user_code import RAISED, is_failure
 
 
 class Topology(msgspec.Struct, frozen=True):
-    """What can run here: the processes and channels that the system describes or that have joined it.
+    """What can run here: the `views` that the system describes and that it has now.
 
-    `lives` maps each running process to the view in which it joined; 0 for the very first view.
+    `joined` maps each running process to the view in which it joined; 0 for the very first view.
     """
 
     protocol: str
-    processes: frozenset[str]
-    channels: frozenset[tuple[str, str, str, str, str]]
-    lives: dict[str, int] = {}
-
-    @classmethod
-    def of(cls, protocol: str, *views: View, lives: Mapping[str, int] | None = None) -> "Topology":
-        processes = frozenset(process for view in views for process in view.processes)
-        channels = frozenset(
-            (channel.id, channel.source, channel.target, channel.kind, channel.hash)
-            for view in views
-            for channel in view.channels
-        )
-        return cls(protocol, processes, channels, dict(lives or {}))
+    views: tuple[View, ...]
+    joined: dict[str, int] = {}
 
     def problem(self, manifest: Manifest, by_name: bool) -> str | None:
         """Return why a snapshot's topology does not fit; None if it fits, or if it was not requested by name."""
@@ -61,12 +51,11 @@ class Topology(msgspec.Struct, frozen=True):
             return f"was taken by {manifest.protocol}, and the system runs {self.protocol}"
         if not by_name:
             return None
-        strange = sorted(set(manifest.view.processes) - self.processes)
-        if strange:
-            return f"is of another topology: the system has no process {', '.join(strange)}"
-        taken = Topology.of(manifest.protocol, manifest.view)
-        strange_channels = taken.channels - self.channels
-        unknown = sorted(f"{name} ({kind}, {hashed_by})" for name, _, _, kind, hashed_by in strange_channels)
+        found = compare(manifest.view, *self.views)
+        if found.missing_processes:
+            return f"is of another topology: the system has no process {', '.join(sorted(found.missing_processes))}"
+        other = [*found.missing_channels, *(recorded for recorded, _ in found.changed_channels)]
+        unknown = sorted(f"{channel.id} ({channel.kind}, {channel.hash})" for channel in other)
         return f"is of another topology: the system has no channel {', '.join(unknown)}" if unknown else None
 
 
@@ -126,7 +115,7 @@ def choose(
         manifest = state.committed[name].manifest
         problem = topology.problem(manifest, by_name=wanted is not None)
         if problem is None and not fork:
-            problem = _below_later(state, candidates, name) or _of_earlier_life(manifest, topology.lives)
+            problem = _below_later(state, candidates, name) or _of_earlier_membership(manifest, topology.joined)
         if problem is None:
             problem = _unverified(store, name, manifest)
         if problem is None and name not in candidates and not fork:
@@ -182,23 +171,23 @@ def below_released(manifest: Manifest, newest: Manifest) -> str | None:
             more = position - covered.get(sink, 0)
             if more > 0:
                 return (
-                    f"lies below released output: sink {sink} of process {process} has handed out {more} more since; "
+                    f"lies below released output: sink {sink} of process {process} has released {more} more since; "
                     "restore a newer one, or fork, with output that goes elsewhere"
                 )
     return None
 
 
-def _of_earlier_life(manifest: Manifest, lives: Mapping[str, int]) -> str | None:
+def _of_earlier_membership(manifest: Manifest, joined: Mapping[str, int]) -> str | None:
     """Return why output cannot continue from the snapshot: its process has left since and joined again.
 
     A joining process has released nothing, so its output file is not the one with its earlier output.
     """
     for process, record in manifest.processes.items():
-        joined = manifest.joined.get(process, 0)
-        if lives.get(process, joined) != joined and any(record.sinks.values()):
+        at_cut = manifest.joined.get(process, 0)
+        if joined.get(process, at_cut) != at_cut and any(record.sinks.values()):
             return (
-                f"is of an earlier life of process {process}, which has left since and joined again with its output "
-                "elsewhere; restore a newer one, or fork"
+                f"is of an earlier membership of process {process}, which has left since and joined again with "
+                "its output elsewhere; restore a newer one, or fork"
             )
     return None
 
@@ -210,7 +199,7 @@ def _beside_fork(epoch: int, manifest: Manifest, behind: list[int], starts: Mapp
     if not forks or not sinks:
         return None
     return (
-        f"was left behind by the fork of epoch {forks[-1]}, in which the output of sink {sinks[0]} goes on; "
+        f"was abandoned by the fork of epoch {forks[-1]}, in which the output of sink {sinks[0]} continues; "
         "fork again, with output that goes elsewhere"
     )
 

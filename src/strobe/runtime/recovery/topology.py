@@ -1,9 +1,43 @@
-"""Checks that a store belongs to a system: another system's snapshots could never be restored (E9)."""
+"""Compares topologies: the processes and channels that a store or snapshot has with those of a system (E9)."""
+
+from typing import NamedTuple
 
 from strobe.errors import UsageError
 from strobe.protocol import View
+from strobe.protocol.values.view import ChannelSpec
 
 _OTHER = "give another directory with --store"
+
+
+class TopologyDifference(NamedTuple):
+    """How a recorded view differs from a system."""
+
+    missing_processes: list[str]
+    """Recorded, and not in the system; likewise the channels."""
+    missing_channels: list[ChannelSpec]
+    changed_channels: list[tuple[ChannelSpec, ChannelSpec]]
+    """Each as recorded, and as in the system."""
+    added_channels: list[ChannelSpec]
+    """In the system between recorded processes, and not recorded."""
+
+
+def compare(recorded: View, *system: View) -> TopologyDifference:
+    """Compare a recorded view with a system, which has the processes and channels of all the given views."""
+    processes = {process for view in system for process in view.processes}
+    channels = {channel.id: channel for view in system for channel in view.channels}
+    described = {_description(channel) for view in system for channel in view.channels}
+    before = {channel.id for channel in recorded.channels}
+    other = [channel for channel in recorded.channels if _description(channel) not in described]
+    return TopologyDifference(
+        [process for process in recorded.processes if process not in processes],
+        [channel for channel in other if channel.id not in channels],
+        [(channel, channels[channel.id]) for channel in other if channel.id in channels],
+        [one for one in channels.values() if one.id not in before and {one.source, one.target} <= recorded.members],
+    )
+
+
+def _description(channel: ChannelSpec) -> tuple[str, ...]:
+    return (channel.id, channel.source, channel.target, channel.kind, channel.hash)
 
 
 def check_store(url: str, epoch: int, view: View, first_view: View, logged_first: View) -> None:
@@ -13,51 +47,31 @@ def check_store(url: str, epoch: int, view: View, first_view: View, logged_first
     """
     if not epoch:
         raise UsageError(f"store {url} was not written by a live system; {_OTHER}")
-    known = {channel.id: channel for channel in first_view.channels}
-    strange = set(view.processes).isdisjoint(first_view.processes)
-    for channel in view.channels:
-        here = known.get(channel.id, channel)
-        strange |= (here.source, here.target, here.kind) != (channel.source, channel.target, channel.kind)
-    if strange:
+    found = compare(view, first_view)
+    moved = any(
+        (stored.source, stored.target, stored.kind) != (asked.source, asked.target, asked.kind)
+        for stored, asked in found.changed_channels
+    )
+    if moved or view.members.isdisjoint(first_view.members):
         theirs = ", ".join(view.processes)
         raise UsageError(f"store {url} belongs to another system, of the processes {theirs}; {_OTHER}")
-    _check_processes(url, view, first_view, logged_first)
-    _check_channels_of_store(url, view, first_view)
-    _check_channels_of_system(url, view, first_view)
-
-
-def _check_processes(url: str, view: View, first_view: View, logged_first: View) -> None:
-    """Refuse a system that lacks a process: nothing would start it, and no snapshot would complete without it.
-
-    Processes that joined later may be in no coordinator's description; the first view always is.
-    """
-    known = set(first_view.processes)
-    lost = [name for name in view.processes if name in logged_first.processes and name not in known]
+    # Nothing would start such a process, and no snapshot would complete without it. Processes that joined later may be
+    # in no coordinator's description; the first view always is.
+    lost = [name for name in found.missing_processes if name in logged_first.members]
     if lost:
         names = ", ".join(repr(name) for name in lost)
         problem = f"store {url} has the process{'es' if len(lost) > 1 else ''} {names}, which the system does not have"
         leave = " and ".join(f"strobe leave {name}" for name in lost)
-        raise UsageError(f"{problem}; give the system as it was, and let it go from there ({leave}), or {_OTHER}")
-
-
-def _check_channels_of_store(url: str, view: View, first_view: View) -> None:
-    known = {channel.id: channel for channel in first_view.channels}
-    for channel in view.channels:
+        raise UsageError(f"{problem}; give the system as it was, and remove it there ({leave}), or {_OTHER}")
+    for channel in found.missing_channels:
         # Between processes that joined later, there may be channels that the system does not know.
-        both = {channel.source, channel.target} <= set(first_view.processes)
-        if both and channel.id not in known:
+        if {channel.source, channel.target} <= first_view.members:
             problem = f"store {url} has the channel {channel.id!r}, which the system does not have"
             raise UsageError(f"{problem}; give it that channel, or {_OTHER}")
+    for stored, asked in found.changed_channels:
         # It would keep its old hash, and nobody would notice that the requested one is not used.
-        if (asked := known.get(channel.id, channel).hash) != channel.hash:
-            problem = f"channel {channel.id!r} is hashed by {channel.hash} in the store {url}"
-            raise UsageError(f"{problem}, and cannot change to {asked}; give it hash='{channel.hash}', or {_OTHER}")
-
-
-def _check_channels_of_system(url: str, view: View, first_view: View) -> None:
-    there = {channel.id for channel in view.channels}
-    for channel in first_view.channels:
-        both = {channel.source, channel.target} <= set(view.processes)
-        if both and channel.id not in there:
-            problem = f"the system has the channel {channel.id!r}, which the store {url} does not have"
-            raise UsageError(f"{problem}: nothing would ever travel on it; take it away, or {_OTHER}")
+        problem = f"channel {stored.id!r} is hashed by {stored.hash} in the store {url}"
+        raise UsageError(f"{problem}, and cannot change to {asked.hash}; give it hash='{stored.hash}', or {_OTHER}")
+    for channel in found.added_channels:
+        problem = f"the system has the channel {channel.id!r}, which the store {url} does not have"
+        raise UsageError(f"{problem}: nothing would be sent on it; remove it, or {_OTHER}")

@@ -19,6 +19,7 @@ from strobe.process import Process, System
 from strobe.protocol import LocalState, Snapshot
 from strobe.protocol.process.first_view import first_view
 from strobe.protocol.values.view import ChannelSpec
+from strobe.runtime.recovery.topology import compare
 from strobe.storage import Store
 from strobe.storage.content.state_codec import decode_captured, encoding_of, require_state
 from strobe.storage.inspection.round_trip import round_trip
@@ -93,7 +94,7 @@ class TrialLevels:
         messages = snapshot.in_flight_messages
         detail = f"restored {len(snapshot.fragments):,} processes, decoded {messages:,} in flight"
         absent = [name for name in system.processes if name not in snapshot.view.processes]
-        joining = f"; not in it, and would join anew: {', '.join(absent)}" if absent else ""
+        joining = f"; not in it, and would join as new: {', '.join(absent)}" if absent else ""
         return Check(Level.RESTORE, HOLDS, f"{detail}{joining}")
 
 
@@ -141,7 +142,7 @@ def decode(system: System, snapshot: Snapshot) -> DecodedSnapshot:
                 try:
                     decoded.messages += system.decode_recorded(item.frame.body)[item.consumed :]
                 except UNREADABLE as error:
-                    problem = f"the frame of message {item.frame.first_ordinal} has none of its messages: {error}"
+                    problem = f"the frame of message {item.frame.first_ordinal} cannot be decoded: {error}"
                     decoded.findings.append(Finding("message", channel, problem))
     return decoded
 
@@ -159,21 +160,15 @@ def _topology(system: System, snapshot: Snapshot) -> Iterator[Finding]:
     if snapshot.protocol != system.protocol:
         problem = f"the snapshot was taken by {snapshot.protocol}, the system runs {system.protocol}"
         yield Finding("protocol", snapshot.protocol, problem)
-    members = set(snapshot.view.processes)
-    for name in snapshot.view.processes:
-        if name not in system.processes:
-            yield Finding("topology", name, "this process is in the snapshot, and not in the system")
-    ours = {channel.id: channel for channel in first_view(system).channels}
-    theirs = {channel.id: channel for channel in snapshot.view.channels}
-    for channel in snapshot.view.channels:
-        other = ours.get(channel.id)
-        if other is None:
-            yield Finding("topology", channel.id, "this channel is in the snapshot, and not in the system")
-        elif _ends(other) != _ends(channel):
-            yield Finding("topology", channel.id, f"is {_ends(channel)} in the snapshot, {_ends(other)} in the system")
-    for channel in ours.values():
-        if channel.id not in theirs and {channel.source, channel.target} <= members:
-            yield Finding("topology", channel.id, "this channel is in the system, and not in the snapshot")
+    found = compare(snapshot.view, first_view(system))
+    for name in found.missing_processes:
+        yield Finding("topology", name, "this process is in the snapshot, and not in the system")
+    for channel in found.missing_channels:
+        yield Finding("topology", channel.id, "this channel is in the snapshot, and not in the system")
+    for channel, other in found.changed_channels:
+        yield Finding("topology", channel.id, f"is {_ends(channel)} in the snapshot, {_ends(other)} in the system")
+    for channel in found.added_channels:
+        yield Finding("topology", channel.id, "this channel is in the system, and not in the snapshot")
 
 
 def _ends(channel: ChannelSpec) -> str:

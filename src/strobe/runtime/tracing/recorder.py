@@ -3,7 +3,7 @@
 Level `ordinals` keeps the order of sends and receives. Level `full` also keeps payloads, times and inputs, so that the
 process can be replayed along the trace. The duties of a host:
 
-1. `see` before the first event, and whenever the channels of the process have changed.
+1. `set_channels` before the first event, and whenever the channels of the process have changed.
 2. `event` and `received` before the handlers run: their sends, and a cut inside a frame, are noted after them.
 3. `sent` when a frame is sealed. Recording seals all frames first, so all sends before a cut are noted before it.
 4. `recorded` when the process has recorded for a snapshot.
@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -32,7 +32,6 @@ from strobe.traces.notes import Lead, Notes, RecordedNote, Sent, trace_name
 from strobe.user_code import summary_of
 
 if TYPE_CHECKING:
-    from strobe.runtime.recovery.fragment_loader import Restored
     from strobe.runtime.tracing.segment_writer import TraceWriter
 
 LINES_MAX = 1 << 22
@@ -65,7 +64,7 @@ class Tracer:
         self._last = begun.state.position if begun is not None and begun.state is not None else 0
         self._begin_segment(str(begun.snapshot) if begun is not None else None)
 
-    def see(
+    def set_channels(
         self,
         processes: Iterable[str],
         channels: Iterable[ChannelSpec],
@@ -146,7 +145,7 @@ class Tracer:
         return replace(whole, position=position + 1, length=whole.length - before, ordinal=whole.ordinal + before)
 
     def _payload(self, position: int, record: Any = None) -> bytes | None:
-        """Return what a replay needs at event `position`, if anything (`Sight`)."""
+        """Return what a replay needs at event `position`, if anything (`EventContext`)."""
         if not self.full or (self._seen and record is None):
             return None
         fields: dict[str, Any] = {} if record is None else {"record": record}
@@ -183,7 +182,7 @@ class Tracer:
         flaw = self._flaw or ("" if keeping_up else "more happens than can be written")
         write = partial(self._writer.skip, reason=flaw) if flaw else self._writer.write
         future = self._thread.submit(write, notes)
-        future.add_done_callback(_tell)
+        future.add_done_callback(_log_failure)
         self._waiting.append((future, self._fullness))
 
     @property
@@ -193,31 +192,27 @@ class Tracer:
         return max(self._lines / LINES_MAX, frames / FRAMES_MAX, self._bytes / BODY_BYTES_MAX)
 
 
-def _tell(future: "Future[None]") -> None:
+def _log_failure(future: "Future[None]") -> None:
     error = future.exception()
     if error is not None:
         logger.error("a segment of the trace was not written", exc_info=error)
 
 
-class TracedHost(Protocol):
-    """The host of a traced process: its name, its settings and the directory for its trace."""
-
-    name: str
-    settings: NodeSettings
-
-    @property
-    def run_directory(self) -> Path: ...
-
-    def make_run_directory(self, name: str) -> Path: ...
-
-
-def open_tracer(host: TracedHost, epoch: int, restored: "Restored | None", joined: int) -> Tracer:
-    """Return the recorder of `host` in `epoch`. The process begins at `restored`, or joins with view `joined`."""
+def open_tracer(
+    process: str,
+    epoch: int,
+    settings: NodeSettings,
+    trace: Path,
+    make_trace: Callable[[], object],
+    begun: Fragment | None,
+    joined: int,
+) -> Tracer:
+    """Return the recorder of `process` in `epoch`, in the directory `trace`. It begins at `begun`, or joins with view
+    `joined`.
+    """
     try:
         from strobe.runtime.tracing.segment_writer import TraceWriter
     except ImportError as error:
         raise MissingExtra("live", "a trace of live processes") from error
-    settings = host.settings
-    place, make = host.run_directory / "trace", partial(host.make_run_directory, "trace")
-    writer = TraceWriter(place, host.name, epoch, settings.trace, settings.trace_bytes_max, joined, make)
-    return Tracer(writer, full=settings.trace == "full", begun=restored.fragment if restored is not None else None)
+    writer = TraceWriter(trace, process, epoch, settings.trace, settings.trace_bytes_max, joined, make_trace)
+    return Tracer(writer, full=settings.trace == "full", begun=begun)

@@ -127,8 +127,8 @@ class TraceWriter:
         if self._older is None:
             # An epoch begins once, and a view is joined once: existing files are from a run that ended before it began.
             shutil.rmtree(self.directory, ignore_errors=True)
-            lives = _lives_in(self._trace, self._process)
-            self._older = [(path, _size(path)) for path in lives if path != self.directory]
+            earlier = _earlier_directories(self._trace, self._process)
+            self._older = [(path, _size(path)) for path in earlier if path != self.directory]
             self._bytes = sum(size for _, size in self._older)
         make_own(self.directory)
 
@@ -191,7 +191,7 @@ class TraceWriter:
             try:
                 return _keep_end(older)
             except (OSError, ValueError, UsageError, pa.ArrowException) as error:  # ValueError: no segments
-                logger.warning("the trace of an earlier life of %s is removed: %s", self._process, error)
+                logger.warning("the trace of an earlier membership of %s is removed: %s", self._process, error)
         shutil.rmtree(older, ignore_errors=True)
         with suppress(OSError):
             older.parent.rmdir()  # fails if it holds other traces of that epoch
@@ -221,7 +221,7 @@ def _arrivals(fragment: Fragment, spec: ChannelSpec) -> _Arrivals:
     return arrivals
 
 
-def _lives_in(trace: Path, process: str) -> list[Path]:
+def _earlier_directories(trace: Path, process: str) -> list[Path]:
     """Return the directories with segments of `process`, oldest first."""
     name = directory_of(trace, 0, process).name
     found: list[tuple[str, int, Path]] = []

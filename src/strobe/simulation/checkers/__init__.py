@@ -1,15 +1,13 @@
-"""The checkers of a simulated run, one file each. Each checks one invariant."""
+"""The checkers of a simulated run. Each checks one property, against the journal of what really happened.
+
+In: the whole world, at each commit, at a stall, and at the end of a run. Out: descriptions of violations. A checker
+is only trusted because it catches mutants (`strobe.simulation.mutants`).
+"""
 
 from strobe.simulation.checkers.base import Checker
-from strobe.simulation.checkers.buffers_freed import BuffersFreed
-from strobe.simulation.checkers.channels_exact import ChannelsExact
-from strobe.simulation.checkers.conservation import Conservation
-from strobe.simulation.checkers.converges import Converges
-from strobe.simulation.checkers.cut_consistent import CutConsistent
-from strobe.simulation.checkers.deliveries_go_on import DeliveriesGoOn
 from strobe.simulation.checkers.exactly_once import ExactlyOnce
-from strobe.simulation.checkers.no_orphan import NoOrphan
-from strobe.simulation.checkers.proof_verifies import ProofVerifies
+from strobe.simulation.checkers.liveness_checkers import BuffersFreed, Converges, DeliveriesGoOn, NoOrphan
+from strobe.simulation.checkers.snapshot_checkers import ChannelsExact, Conservation, CutConsistent, ProofVerifies
 
 __all__ = ["Checker", "all_checkers"]
 

@@ -1,7 +1,9 @@
-"""The interface of a checker. By default it finds no violation."""
+"""The interface of a checker, which by default finds no violation; and what a violation is."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from strobe.protocol import Snapshot
 
@@ -9,12 +11,25 @@ if TYPE_CHECKING:
     from strobe.simulation.world import World
 
 
+class Violated(msgspec.Struct, frozen=True):
+    """A violation that a checker found."""
+
+    checker: str
+    snapshot: str
+    problem: str
+    at_us: int
+
+    def __str__(self) -> str:
+        where = f" {self.snapshot}" if self.snapshot else ""
+        return f"{self.checker}:{where} {self.problem} (at {self.at_us / 1_000_000:.6f} s)"
+
+
 class Checker:
     """Yields descriptions of violations; none unless a method is overridden."""
 
     name = ""
 
-    def watches(self, world: "World") -> bool:
+    def applies_to(self, world: "World") -> bool:
         """Whether `world` has anything for this checker to check."""
         return True
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from strobe.protocol import Snapshot
 from strobe.simulation.checkers.base import Checker
-from strobe.simulation.checkers.channels_exact import recorded_messages
-from strobe.simulation.checkers.cut_consistent import positions
+from strobe.simulation.checkers.snapshot_checkers import positions, recorded_messages
 
 if TYPE_CHECKING:
     from strobe.simulation.world import World
@@ -24,7 +23,7 @@ Message = tuple[int, int]
 class ExactlyOnce(Checker):
     name = "exactly-once"
 
-    def watches(self, world: "World") -> bool:
+    def applies_to(self, world: "World") -> bool:
         return world.rollbacks is not None
 
     def on_commit(self, world: "World", snapshot: Snapshot) -> Iterator[str]:

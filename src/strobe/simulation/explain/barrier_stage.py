@@ -64,10 +64,10 @@ class BarrierStage(Stage):
         """Fire the alignment timer."""
         self._handle(process, AlignmentTimedOut(snapshot))
 
-    def go_back(self, snapshot: SnapshotId | None, epoch: int) -> None:
+    def roll_back(self, snapshot: SnapshotId | None, epoch: int) -> None:
         self.outboxes = {channel: [] for channel in self.wires}
         self.held = set()
-        super().go_back(snapshot, epoch)
+        super().roll_back(snapshot, epoch)
 
     def take_item(self, channel: str, item: Event) -> None:
         """Take this item from `channel`; a barrier may be announced before its turn."""
@@ -111,7 +111,7 @@ class BarrierStage(Stage):
             case BarrierArrived():
                 self._introduce_barrier(process, event)
             case AlignmentTimedOut():
-                text = f"{process}: the time is over that {short(event.snapshot)} may take to align"
+                text = f"{process}: the time for {short(event.snapshot)} to align is over"
                 self._note("order", process, "", "", "T2", text)
             case SnapshotRequested():
                 self._note("order", process, "", "", "A1", f"{process} is asked to record {short(event.snapshot)}")
@@ -122,7 +122,7 @@ class BarrierStage(Stage):
         """Describe the effect of a barrier whose turn has come."""
         what = f"barrier of {short(event.marker.snapshot)} on {event.channel}"
         if any(isinstance(effect, HoldChannel) for effect in effects):
-            return "A2", f"{what}: {process} receives nothing behind it before the others have come"
+            return "A2", f"{what}: {process} receives no message after it until the others have arrived"
         if any(isinstance(effect, RecordState) for effect in effects):
             inputs = {channel for channel, ends in self.ends.items() if ends[1] == process}
             if self.turns[process, event.marker.snapshot] < inputs:
@@ -141,7 +141,7 @@ class BarrierStage(Stage):
             text += f" has overtaken {over}: that is in flight" if over else ": nothing is in flight"
             self._note("marker", process, source, name, "U2", text)
         elif over:
-            text = f"barrier of {name} on {event.channel} has come, and waits behind {over}"
+            text = f"barrier of {name} on {event.channel} has arrived, and waits behind {over}"
             self._note("note", process, "", "", "A2", text)
 
     def _carry_out(self, process: str, effect: Effect, records: bool) -> None:
@@ -159,10 +159,10 @@ class BarrierStage(Stage):
                 self._note("note", process, "", "", "A2", f"{process} holds {effect.channel} back")
             case ResumeChannel():
                 self.held.discard(effect.channel)
-                self._note("note", process, "", "", "A3", f"{process} goes on with {effect.channel}")
+                self._note("note", process, "", "", "A3", f"{process} continues to receive on {effect.channel}")
             case SetAlignmentTimer():
                 name = short(effect.snapshot)
-                self._note("note", process, "", "", "T1", f"{process}: from now on the time runs for {name} to align")
+                self._note("note", process, "", "", "T1", f"{process}: the alignment timer for {name} starts")
             case _:
                 super()._carry_out(process, effect, records)
 

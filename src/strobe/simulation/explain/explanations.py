@@ -74,7 +74,7 @@ def _bank3() -> list[Scene]:
     stage.send("c", "c->a", 7)
     stage.finish()
     story = (
-        "Three branches hold 300 in all. While $10 and $5 are on the wire, a takes a snapshot. Nobody stops. The "
+        "Three branches hold 300 in all. While $10 and $5 are on the wire, a takes a snapshot. No process stops. The "
         "states recorded do not add up to 300; with what the channels recorded, they do."
     )
     return [_scene("Chandy-Lamport on a bank of three", story, stage, 300, FIRST)]
@@ -129,7 +129,7 @@ def _reordering() -> list[Scene]:
         _scene(
             "Chandy-Lamport on a channel that reorders: wrong",
             "a records, sends the marker, then $9. The $9 overtakes the marker, so b has it in its state, while a's "
-            "state has it too. (The ordinals would have shown it; here nobody looks at them.)",
+            "state has it too. (The ordinals would have shown it; they are not checked here.)",
             broken,
             100,
             FIRST,
@@ -155,7 +155,7 @@ def _naive_states() -> Scene:
     stage.request("a", FIRST)
     stage.request("b", FIRST)
     stage.finish()
-    story = "Every state is recorded at a consistent cut, but not what is on the wire: $20 are nowhere."
+    story = "Every state is recorded at a consistent cut, but not what is on the wire: $20 are missing."
     return _scene("Naive 1: states without channels", story, stage, 100, FIRST, right=False)
 
 
@@ -166,7 +166,7 @@ def _naive_turns() -> Scene:
     stage.take("a->b")
     stage.request("b", FIRST)
     stage.finish()
-    story = "a is photographed, then b. Between the two, $20 went from a to b, and are counted at both."
+    story = "a is recorded, then b. Between the two, $20 went from a to b, and are counted at both."
     return _scene("Naive 2: freezing one after another", story, stage, 100, FIRST, right=False)
 
 
@@ -179,10 +179,10 @@ def _naive_clock() -> Scene:
     stage.request("b", FIRST)
     stage.finish()
     story = (
-        "Everybody records at noon, and keeps what was sent before noon and came after it. But b's clock is behind: it "
-        "receives at 11:59 what a sent at 12:01."
+        "Every process records at noon, and keeps what was sent before noon and arrived after it. But b's clock is "
+        "behind: it receives at 11:59 what a sent at 12:01."
     )
-    return _scene("Naive 3: everybody at the same clock time", story, stage, 100, FIRST, right=False)
+    return _scene("Naive 3: all processes at the same clock time", story, stage, 100, FIRST, right=False)
 
 
 def _wordcount() -> list[Scene]:
@@ -199,7 +199,7 @@ def _wordcount() -> list[Scene]:
         _scene(
             "Recording before alignment: wrong",
             "Here the last one records at the first barrier, and takes its channels as empty: the words that come "
-            "through `two` before the barrier are in nobody's state and on no channel.",
+            "through `two` before the barrier are in no state and on no channel.",
             barrier_scenes.recorded_at_once(),
             barrier_scenes.WORDS,
             FIRST,
@@ -208,7 +208,7 @@ def _wordcount() -> list[Scene]:
         _scene(
             "Unaligned barriers on the same word count",
             "The last process is slow: w2 waits there, w3 at `one`, for lack of credit. The barrier overtakes both, "
-            "and says so: they are what its channel holds. Nobody has waited for them to be summed up.",
+            "and carries copies of them: they are the state of its channel. No process had to wait.",
             barrier_scenes.unaligned(),
             barrier_scenes.WORDS,
             FIRST,

@@ -104,7 +104,7 @@ class Stage:
             del self.captured[key]
         self._handle(process, Restarted())
 
-    def go_back(self, snapshot: SnapshotId | None, epoch: int) -> None:
+    def roll_back(self, snapshot: SnapshotId | None, epoch: int) -> None:
         """Roll all processes back to `snapshot`, or to the beginning, in a new epoch (R1)."""
         self.view = msgspec.structs.replace(self.view, number=epoch)
         whole = self.fragments.get(snapshot, {}) if snapshot is not None else {}
@@ -187,14 +187,14 @@ class Stage:
                 rule, text = self._frame_rule(process, event, effects)
                 self._note("receive", process, source, self._label(event.frame), rule, text)
             case SentCountRelayed():
-                text = f"{process} hears that {event.count} were sent on {event.channel} before the cut"
+                text = f"{process} learns that {event.count} were sent on {event.channel} before the cut"
                 self._note("order", process, "", "", "L5", text)
             case SnapshotRequested():
                 again = "" if records else "; it has already"
                 text = f"{process} is asked to record {short(event.snapshot)}{again}"
                 self._note("order", process, "", "", self._rule("C1", "L3"), text)
             case SnapshotAborted():
-                self._note("order", process, "", "", "E6", f"{process} hears that {short(event.snapshot)} is aborted")
+                self._note("order", process, "", "", "E6", f"{process} learns that {short(event.snapshot)} is aborted")
             case Restarted():
                 self._note("crash", process, "", "", "E6", f"{process} crashes, and comes back without its recordings")
 

@@ -19,7 +19,7 @@ class Announced(msgspec.Struct, frozen=True):
     turn: MarkerReceived
 
 
-def takeable(queue: tuple[Event | Announced, ...]) -> Iterator[tuple[Event, tuple[Event | Announced, ...], bool]]:
+def deliverable(queue: tuple[Event | Announced, ...]) -> Iterator[tuple[Event, tuple[Event | Announced, ...], bool]]:
     """Yield each event that a channel can deliver next, with the remaining queue, and whether it may be held back."""
     ahead: list[InFlight] = []
     for place, item in enumerate(queue):

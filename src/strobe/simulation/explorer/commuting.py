@@ -22,14 +22,15 @@ test compares with the full search, to show that nothing is hidden (`tests/simul
 from typing import TYPE_CHECKING
 
 from strobe.protocol.process.events import FrameReceived, SentCountRelayed
+from strobe.simulation.explorer.states import Action, Global
 
 if TYPE_CHECKING:
-    from strobe.simulation.explorer.space import Action, Global, Space
+    from strobe.simulation.explorer.space import Space
 
-Steps = list[tuple["Action", "Global"]]
+Steps = list[tuple[Action, Global]]
 
 
-def taken_first(space: "Space", state: "Global") -> Steps:
+def ample_steps(space: "Space", state: Global) -> Steps:
     """Return the steps that can be taken before all others, with their resulting states; may be empty."""
     if state[-1]:
         return _count(space, state)
@@ -45,7 +46,7 @@ def taken_first(space: "Space", state: "Global") -> Steps:
     )
 
 
-def _count(space: "Space", state: "Global") -> Steps:
+def _count(space: "Space", state: Global) -> Steps:
     for place in range(len(space.processes)):
         queue = space.contents.values[state[space.control_at + place]]
         event = space.items.values[queue[0]] if queue else None
@@ -56,7 +57,7 @@ def _count(space: "Space", state: "Global") -> Steps:
     return []
 
 
-def _ignored_or_received(space: "Space", state: "Global", recorded: set[int]) -> Steps:
+def _ignored_or_received(space: "Space", state: Global, recorded: set[int]) -> Steps:
     for action, after in space.deliveries(state):
         place = space.processes.index(action.process)
         if place not in recorded:
@@ -70,7 +71,7 @@ def _ignored_or_received(space: "Space", state: "Global", recorded: set[int]) ->
     return []
 
 
-def _time_out(space: "Space", state: "Global", recorded: set[int]) -> Steps:
+def _time_out(space: "Space", state: Global, recorded: set[int]) -> Steps:
     for action, after in space.timeouts(state):
         place = space.processes.index(action.process)
         if place in recorded:
@@ -81,7 +82,7 @@ def _time_out(space: "Space", state: "Global", recorded: set[int]) -> Steps:
     return []
 
 
-def _sent(space: "Space", state: "Global", recorded: set[int]) -> Steps:
+def _sent(space: "Space", state: Global, recorded: set[int]) -> Steps:
     silent = {place for place in recorded if not space.locals.values[state[place]].timers}
     for action, after in space.forwards(state):
         if space.processes.index(action.process) in silent:
@@ -93,7 +94,7 @@ def _sent(space: "Space", state: "Global", recorded: set[int]) -> Steps:
     return []
 
 
-def _has_recorded(space: "Space", state: "Global", place: int) -> bool:
+def _has_recorded(space: "Space", state: Global, place: int) -> bool:
     """Whether a process has recorded its state for every snapshot of the scenario."""
     key = place, state[place], state[-2]
     known = space.recorded.get(key)
@@ -105,6 +106,6 @@ def _has_recorded(space: "Space", state: "Global", place: int) -> bool:
     return known
 
 
-def _is_done(space: "Space", state: "Global", place: int) -> bool:
+def _is_done(space: "Space", state: Global, place: int) -> bool:
     """Whether it has also handed over everything that it recorded."""
     return not space.locals.values[state[place]].captured and _has_recorded(space, state, place)

@@ -8,7 +8,7 @@ from strobe.protocol.process.events import SentCountRelayed
 from strobe.simulation.explain.barrier_stage import BarrierStage
 from strobe.simulation.explain.stage import Stage
 from strobe.simulation.explorer.scenarios import Scenario
-from strobe.simulation.explorer.space import Action
+from strobe.simulation.explorer.states import Action
 
 
 def play(scenario: Scenario, protocol_class: Any, path: Sequence[Action]) -> Stage:
@@ -28,7 +28,7 @@ def play(scenario: Scenario, protocol_class: Any, path: Sequence[Action]) -> Sta
         elif action.kind == "crash":
             stage.crash(action.process)
         elif action.kind == "rollback":
-            stage.go_back(action.event, 2)
+            stage.roll_back(action.event, 2)
             sent = {channel: stage.machines[ends[0]].outgoing[channel].count for channel, ends in stage.ends.items()}
         else:
             if isinstance(action.event, SentCountRelayed):

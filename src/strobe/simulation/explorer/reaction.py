@@ -19,15 +19,16 @@ from strobe.protocol.process.effects import (
     SetAlignmentTimer,
 )
 from strobe.protocol.process.events import BarrierArrived, Event, FrameReceived, MarkerReceived, SentCountRelayed
+from strobe.simulation.explorer.states import Local
 
 if TYPE_CHECKING:
-    from strobe.simulation.explorer.space import Local, Space
+    from strobe.simulation.explorer.space import Space
 
 
 class Reaction:
     """Carries out effects on one local state, and collects its output."""
 
-    def __init__(self, space: "Space", local: "Local") -> None:
+    def __init__(self, space: "Space", local: Local) -> None:
         self.space = space
         self.local = local
         self.puts: list[tuple[int, int]] = []
@@ -48,12 +49,12 @@ class Reaction:
                 case ResumeChannel():
                     self.local.held -= {effect.channel}
                 case SetAlignmentTimer():
-                    if self.local.machine.process in (self.space.scenario.impatient or self.space.processes):
+                    if self.local.machine.process in (self.space.scenario.timeouts_at or self.space.processes):
                         self.local.timers |= {effect.snapshot}
                 case DeliverFrame():
                     self._receive(effect.channel, effect.frame)
                 case RecordState():
-                    self.local.captured[effect.snapshot] = self.local.seen()
+                    self.local.captured[effect.snapshot] = self.local.actual()
                 case DropRecording():
                     self.local.captured.pop(effect.snapshot, None)
                 case ReportSentCounts():
@@ -78,10 +79,10 @@ class Reaction:
             self.orders.append((target, self.space.items.number(relayed)))
 
     def _finish(self, fragment: Fragment) -> None:
-        seen = self.local.captured.pop(fragment.snapshot, None)
+        actual = self.local.captured.pop(fragment.snapshot, None)
         slot = self.space.slot(self.space.ids.index(fragment.snapshot), self.space.processes.index(fragment.process))
-        key = (slot, seen, _fragment_key(fragment, self.space.unordered))
-        self.fragments.append((slot, self.space.fragments.number(key, (fragment, seen))))
+        key = (slot, actual, _fragment_key(fragment, self.space.unordered))
+        self.fragments.append((slot, self.space.fragments.number(key, (fragment, actual))))
 
 
 def _fragment_key(fragment: Fragment, unordered: frozenset[str]) -> Hashable:

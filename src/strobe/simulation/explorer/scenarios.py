@@ -24,7 +24,7 @@ class Scenario(msgspec.Struct, frozen=True):
     `crash`, any one process crashes at any step: snapshots that cannot complete are aborted once and retried once. With
     `rollback`, all processes go back at any step, once, and the snapshots are taken again. With `reorder`, FIFO
     channels break their promise, for a mutant that does not check. If alignment has a timer, it may fire at any step at
-    the `impatient` processes; at others it never fires.
+    the `timeouts_at` processes; at others it never fires.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Scenario(msgspec.Struct, frozen=True):
     rollback: bool = False
     reorder: bool = False
     large: bool = False
-    impatient: tuple[str, ...] = ()
+    timeouts_at: tuple[str, ...] = ()
 
     def reordering(self) -> "Scenario":
         """Return the same scenario on channels that break their promise."""
@@ -47,7 +47,7 @@ class Scenario(msgspec.Struct, frozen=True):
         crash = ", one crash anywhere" if self.crash else ", one rollback anywhere" if self.rollback else ""
         who = " and ".join("+".join(initiators) for initiators in self.snapshots)
         messages = "one message" if self.messages == 1 else f"up to {self.messages} messages"
-        times = f", time-outs at {'+'.join(self.impatient)}" if self.impatient else ""
+        times = f", time-outs at {'+'.join(self.timeouts_at)}" if self.timeouts_at else ""
         return f"{self.protocol}, {messages} a process, snapshots from {who}{times}{crash}"
 
 
@@ -130,7 +130,7 @@ def _barriers(protocol: str) -> list[Scenario]:
     found = [
         smallest(protocol),
         Scenario(f"join-{short}", protocol, join, 1 if timed else 2, from_both),
-        Scenario(f"join-{short}-twice", protocol, join, 1, from_both * 2, impatient=("c",) if timed else ()),
+        Scenario(f"join-{short}-twice", protocol, join, 1, from_both * 2, timeouts_at=("c",) if timed else ()),
         Scenario(f"pair-{short}-twice", protocol, pair, 1 if timed else 2, _FROM_A * 2),
         Scenario(f"pair-{short}-crash", protocol, pair, 2, _FROM_A, crash=True),
         Scenario(f"join-{short}-rollback", protocol, join, 1, from_both, rollback=True, large=timed),

@@ -1,7 +1,7 @@
 """The search: visits every state of a scenario, breadth first, and checks the invariants in each.
 
 Safety: a snapshot with all fragments has a consistent cut, exact channel states and a proof that holds. Liveness: when
-nothing can happen any more, every wanted snapshot is complete and no process holds buffers. Every run ends, as
+nothing can happen any more, every required snapshot is complete and no process holds buffers. Every run ends, as
 messages, snapshots and crashes are finite, so every maximal run completes its snapshots.
 """
 
@@ -13,7 +13,8 @@ from strobe.causality.proof import verify
 from strobe.errors import ProtocolViolation
 from strobe.protocol import Fragment, LocalState, Snapshot, SnapshotId
 from strobe.simulation.explorer.scenarios import Scenario
-from strobe.simulation.explorer.space import Action, Global, Seen, Space
+from strobe.simulation.explorer.space import Space
+from strobe.simulation.explorer.states import Action, ActualMessages, Global
 
 
 class Explored(msgspec.Struct, frozen=True):
@@ -89,25 +90,25 @@ class Search:
     def _problems(self, snapshot: SnapshotId, numbers: tuple[int, ...]) -> Iterator[str]:
         parts = [self.space.fragments.values[number] for number in numbers]
         fragments: dict[str, Fragment] = {}
-        seen: dict[str, Seen] = {}
+        actual: dict[str, ActualMessages] = {}
         for fragment, captured in parts:
             if captured is None:
                 yield f"{snapshot}: {fragment.process} handed over a fragment without a state"
                 return
-            seen[fragment.process] = captured
+            actual[fragment.process] = captured
             fragments[fragment.process] = msgspec.structs.replace(fragment, state=LocalState(0, "bytes", b""))
         whole = Snapshot(snapshot, self.space.scenario.protocol, (), self.space.view_in(snapshot.epoch), fragments)
-        yield from _compare_with_truth(whole, seen)
+        yield from _compare_with_actual(whole, actual)
         yield from (f"{snapshot}: {finding}" for finding in verify(whole).findings)
 
     def _judge_end(self, state: Global) -> str:
         complete = {snapshot for snapshot, _ in self.space.complete(state)}
-        missing = [snapshot for snapshot in self.space.wanted(state) if snapshot not in complete]
+        missing = [snapshot for snapshot in self.space.required(state) if snapshot not in complete]
         if missing:
-            return f"{missing[0]} never completes: nothing is on the way any more"
+            return f"{missing[0]} never completes: nothing can happen any more"
         held = self.space.held(state)
         if held:
-            return f"{held[0]} when all is over"
+            return f"{held[0]} at the end"
         return ""
 
     def _report(
@@ -137,13 +138,13 @@ def explore(
     return Search(Space(scenario, protocol_class), on_progress).run()
 
 
-def _compare_with_truth(snapshot: Snapshot, seen: dict[str, Seen]) -> Iterator[str]:
+def _compare_with_actual(snapshot: Snapshot, actual: dict[str, ActualMessages]) -> Iterator[str]:
     """Compare the cut and channel states with what the processes had really done when they recorded."""
     for spec in snapshot.view.channels:
-        sent = frozenset(range(1, dict(seen[spec.source].sent)[spec.id] + 1))
-        received = dict(seen[spec.target].received)[spec.id]
+        sent = frozenset(range(1, dict(actual[spec.source].sent)[spec.id] + 1))
+        received = dict(actual[spec.target].received)[spec.id]
         if received - sent:
-            yield f"{snapshot.id}: {spec.id} has received {sorted(received - sent)}, which was not sent yet: no cut"
+            yield f"{snapshot.id}: {spec.id} has received {sorted(received - sent)} before it was sent: inconsistent"
         items = snapshot.fragments[spec.target].in_flight.get(spec.id, ())
         recorded = [item.frame.first_ordinal for item in items]
         in_order = recorded if spec.kind == "fifo" else sorted(recorded)

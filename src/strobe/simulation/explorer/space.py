@@ -16,9 +16,7 @@ import msgspec
 
 from strobe.errors import ProtocolViolation
 from strobe.protocol import COORDINATOR, FIFO, PROTOCOLS, LaiYang, SnapshotId, View
-from strobe.protocol.process.effects import (
-    DeliverFrame,
-)
+from strobe.protocol.process.effects import DeliverFrame
 from strobe.protocol.process.events import (
     AlignmentTimedOut,
     BarrierArrived,
@@ -29,75 +27,13 @@ from strobe.protocol.process.events import (
     SnapshotAborted,
     SnapshotRequested,
 )
-from strobe.simulation.explorer.barrier_queues import overtaking, takeable
-from strobe.simulation.explorer.commuting import taken_first
-from strobe.simulation.explorer.going_back import gone_back
+from strobe.simulation.explorer.barrier_queues import deliverable, overtaking
+from strobe.simulation.explorer.commuting import ample_steps
 from strobe.simulation.explorer.machines import canonical, copy_of
 from strobe.simulation.explorer.reaction import Reaction
+from strobe.simulation.explorer.rollback import rolled_back
 from strobe.simulation.explorer.scenarios import Scenario
-
-Global = tuple[int, ...]
-
-
-class Interned:
-    """Gives equal values the same small number."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[Hashable, int] = {}
-        self.keys: list[Hashable] = []
-        self.values: list[Any] = []
-
-    def number(self, key: Hashable, value: Any = None) -> int:
-        known = self.numbers.get(key)
-        if known is None:
-            known = self.numbers[key] = len(self.values)
-            self.keys.append(key)
-            self.values.append(key if value is None else value)
-        return known
-
-
-class Seen(msgspec.Struct, frozen=True):
-    """What a process has really done at its recording: fragments are compared with it."""
-
-    sent: tuple[tuple[str, int], ...]
-    received: tuple[tuple[str, frozenset[int]], ...]
-
-    def as_lived(self) -> dict[str, Any]:
-        """Return it in the form of a running process."""
-        return {"sent": dict(self.sent), "received": dict(self.received)}
-
-
-class Local(msgspec.Struct):
-    """One process: its protocol machine, what it has done, what it has captured."""
-
-    machine: Any
-    sent: dict[str, int]
-    received: dict[str, frozenset[int]]
-    captured: dict[SnapshotId, Seen]
-    # With barriers: inputs that are held back, and running timers.
-    held: frozenset[str] = frozenset()
-    timers: frozenset[SnapshotId] = frozenset()
-
-    def seen(self) -> Seen:
-        return Seen(tuple(sorted(self.sent.items())), tuple(sorted(self.received.items())))
-
-
-class LocalStep(msgspec.Struct, frozen=True):
-    """The output of a process's reaction: items on channels, orders and reports, fragments."""
-
-    local: int
-    puts: tuple[tuple[int, int], ...]
-    orders: tuple[tuple[int, int], ...]
-    fragments: tuple[tuple[int, int], ...]
-
-
-class Action(msgspec.Struct, frozen=True):
-    """One possible action: `kind` is send, forward, deliver, timeout, control, crash or rollback."""
-
-    kind: str
-    process: str
-    channel: str = ""
-    event: Any = None
+from strobe.simulation.explorer.states import Action, Global, Interned, Local, LocalStep
 
 
 class Space:
@@ -158,7 +94,7 @@ class Space:
 
     def successors(self, state: Global) -> Iterator[tuple[Action, Global]]:
         """Yield every possible action in `state`, with its resulting state."""
-        first = taken_first(self, state) if self.reduce else []
+        first = ample_steps(self, state) if self.reduce else []
         if first:
             yield from first
             return
@@ -173,7 +109,7 @@ class Space:
             yield from self._crashes(state)
         if self.scenario.rollback and state[-1] == 0:
             last = max((snapshot for snapshot, _ in self.complete(state)), default=None)
-            yield Action("rollback", self.processes[0], event=last), gone_back(self, state)
+            yield Action("rollback", self.processes[0], event=last), rolled_back(self, state)
 
     # Possible actions
 
@@ -188,7 +124,7 @@ class Space:
         for number, target in enumerate(self.targets):
             at = self.first_channel + number
             held = self.channels[number] in self.locals.values[state[target]].held
-            for item, rest, waits in self._takeable(number, state[at]):
+            for item, rest, waits in self._deliverable(number, state[at]):
                 if held and waits:
                     continue
                 step = self._step(state[target], item)
@@ -198,28 +134,28 @@ class Space:
                     self._apply(after, target, step),
                 )
 
-    def _takeable(self, channel: int, content: int) -> tuple[tuple[Any, int, bool], ...]:
+    def _deliverable(self, channel: int, content: int) -> tuple[tuple[Any, int, bool], ...]:
         """Return what a channel can deliver next, each with the remaining queue, and whether it may be held back."""
         known = self._moves.get((channel, content))
         if known is None:
             queue = self.contents.values[content]
-            known = self._overtakeable(queue) if self.overtaking else self._in_places(channel, queue)
+            known = self._with_barriers(queue) if self.overtaking else self._in_order(channel, queue)
             self._moves[channel, content] = known
         return known
 
-    def _in_places(self, channel: int, queue: tuple[int, ...]) -> tuple[tuple[Any, int, bool], ...]:
+    def _in_order(self, channel: int, queue: tuple[int, ...]) -> tuple[tuple[Any, int, bool], ...]:
         places = range(len(queue)) if self.channels[channel] in self.unordered else range(min(1, len(queue)))
         return tuple(
             (self.items.values[queue[place]], self.contents.number((*queue[:place], *queue[place + 1 :])), True)
             for place in places
         )
 
-    def _overtakeable(self, queue: tuple[int, ...]) -> tuple[tuple[Any, int, bool], ...]:
+    def _with_barriers(self, queue: tuple[int, ...]) -> tuple[tuple[Any, int, bool], ...]:
         """Return the same if barriers need not wait for their turn."""
         number = self.items.number
         return tuple(
             (event, self.contents.number(tuple(map(number, rest))), waits)
-            for event, rest, waits in takeable(tuple(self.items.values[item] for item in queue))
+            for event, rest, waits in deliverable(tuple(self.items.values[item] for item in queue))
         )
 
     def forwards(self, state: Global) -> Iterator[tuple[Action, Global]]:
@@ -260,14 +196,16 @@ class Space:
         """Crash each process in turn: snapshots it has not handed over are aborted, and retried under a new id."""
         handed = dict(self.collections.values[state[-2]])
         for place, process in enumerate(self.processes):
-            doomed = [
+            to_abort = [
                 number for number in range(len(self.scenario.snapshots)) if self.slot(number, place) not in handed
             ]
             orders: list[tuple[int, Event]] = [
-                (other, SnapshotAborted(self.ids[number])) for number in doomed for other in range(len(self.processes))
+                (other, SnapshotAborted(self.ids[number]))
+                for number in to_abort
+                for other in range(len(self.processes))
             ]
-            orders += self.requests(doomed, len(self.scenario.snapshots))
-            after = (*self.order(state, orders)[:-1], 1 + sum(1 << number for number in doomed) * 2)
+            orders += self.requests(to_abort, len(self.scenario.snapshots))
+            after = (*self.order(state, orders)[:-1], 1 + sum(1 << number for number in to_abort) * 2)
             yield Action("crash", process), self._apply(after, place, self._step(state[place], Restarted()))
 
     def order(self, state: Global, orders: list[tuple[int, Event]]) -> Global:
@@ -360,7 +298,7 @@ class Space:
             local.machine.process,
             local.machine.epoch,
             canonical(local.machine, self.unordered),
-            local.seen(),
+            local.actual(),
             tuple(sorted(local.captured.items())),
             local.held,
             local.timers,
@@ -390,7 +328,7 @@ class Space:
             if all(found is not None for found in numbers):
                 yield snapshot, tuple(found for found in numbers if found is not None)
 
-    def wanted(self, state: Global) -> list[SnapshotId]:
+    def required(self, state: Global) -> list[SnapshotId]:
         """Return the snapshots that must be complete when nothing can happen any more."""
         count = len(self.scenario.snapshots)
         aborted = state[-1] >> 1

@@ -8,18 +8,26 @@ frames recorded as in flight,
 
 If nothing is in flight, the second is an equality of columns, and no Python runs. The program makes as few passes over
 the tables as possible, because a shuffle of small data costs more than the work on it.
+
+This is the way to prove all snapshots of a store in one query, to join the violations with other tables, and to prove a
+snapshot too large for one worker: Spark divides its channels. The pipeline proves snapshots as they come instead, each
+in one worker by the definition itself (snapshot_checker.py): a batch of small snapshots is not worth a shuffle.
 """
 
 from collections.abc import Iterator
 from functools import reduce
+from pathlib import Path
 
-from pyspark.sql import Column, DataFrame, Window
+import msgspec
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
 from strobe.protocol.values.frames import FIFO
 from strobe.spark.checks.channel_hashes import ANNOUNCED, EXTENDED_HASH, hashed_frames
 from strobe.spark.dataframes.store import Tables
+from strobe.spark.dataframes.store import tables as tables_of_store
 from strobe.spark.schema import columns as c
+from strobe.spark.session.embedded import local_session
 
 SELF_CONSISTENT = "self-consistent, signer unknown"
 """All that a proof without signatures shows."""
@@ -27,6 +35,31 @@ SELF_CONSISTENT = "self-consistent, signer unknown"
 _FINDINGS = "findings"
 _MESSAGES = "messages"
 _CHANNEL_KEY = [c.SNAPSHOT_ID, c.CHANNEL]
+
+
+class VerdictRow(msgspec.Struct, frozen=True):
+    """The result of the proof of one snapshot. `verdict` is holds, violated or error; `reason` explains it."""
+
+    snapshot_id: str
+    verdict: str
+    reason: str
+
+    @property
+    def holds(self) -> bool:
+        return self.verdict == c.HOLDS
+
+
+def verdicts(url: str | Path, spark: SparkSession | None = None) -> list[VerdictRow]:
+    """Verify every committed snapshot of the store at `url`, oldest first.
+
+    Uses the session `spark`, else this program's active session, else an embedded one.
+    """
+    found = tables_of_store(spark or local_session(), url)
+    try:
+        rows = verify_proofs(found).select(c.SNAPSHOT_ID, c.VERDICT, c.REASON).collect()
+    finally:
+        found.unpersist()
+    return sorted((VerdictRow(*row) for row in rows), key=lambda row: row.snapshot_id)
 
 
 def verify_proofs(tables: Tables) -> DataFrame:
@@ -209,7 +242,7 @@ def _frame_findings() -> Iterator[Column]:
         )
         .when(
             ~sf.col(ANNOUNCED).eqNullSafe(count),
-            _finding("frame", "in-flight frame %s says %s messages, its body does not", place, count),
+            _finding("frame", "in-flight frame %s claims %s messages, but its body has another number", place, count),
         )
     )
 

@@ -67,7 +67,7 @@ def growing_channels(window: Sequence[Observed]) -> Iterator[Finding]:
         yield Finding(CHANNEL_GROWTH, key[0], problem)
 
 
-def standing_processes(window: Sequence[Observed]) -> Iterator[Finding]:
+def stalled_processes(window: Sequence[Observed]) -> Iterator[Finding]:
     """A process that has messages to receive in every snapshot, but ran no event between them."""
     last = window[-1]
     for process, position in last.positions.items():
@@ -81,4 +81,4 @@ def standing_processes(window: Sequence[Observed]) -> Iterator[Finding]:
 
 CHANNEL_GROWTH = "channel-growth"
 STANDSTILL = "standstill"
-DRIFT_CHECKS = (DriftCheck(CHANNEL_GROWTH, growing_channels), DriftCheck(STANDSTILL, standing_processes))
+DRIFT_CHECKS = (DriftCheck(CHANNEL_GROWTH, growing_channels), DriftCheck(STANDSTILL, stalled_processes))

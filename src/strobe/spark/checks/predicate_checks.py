@@ -7,7 +7,7 @@ A deadlock is a violation. A system that has not terminated, or that has garbage
 from collections.abc import Callable
 from typing import NamedTuple
 
-from strobe.causality.pictures import Picture
+from strobe.causality.predicate_input import PredicateInput
 from strobe.causality.predicates import Predicate, deadlock, garbage, listed, termination
 from strobe.causality.proof import Finding
 from strobe.spark.schema import columns as c
@@ -24,25 +24,25 @@ class PredicateResult(NamedTuple):
 NOTHING_DECLARED = PredicateResult(c.UNDECIDED, "no process declares anything")
 
 
-def _deadlock(picture: Picture) -> PredicateResult:
-    found = deadlock(picture)
+def _deadlock(facts: PredicateInput) -> PredicateResult:
+    found = deadlock(facts)
     findings = (
         Finding(Predicate.DEADLOCK, one, f"waits for {listed(names)} in vain") for one, names in found.waits.items()
     )
     return PredicateResult(c.VIOLATED if found.holds else c.HOLDS, str(found), tuple(findings))
 
 
-def _termination(picture: Picture) -> PredicateResult:
-    found = termination(picture)
+def _termination(facts: PredicateInput) -> PredicateResult:
+    found = termination(facts)
     return PredicateResult(c.HOLDS if found.holds else c.UNDECIDED, str(found))
 
 
-def _garbage(picture: Picture) -> PredicateResult:
-    found = garbage(picture)
+def _garbage(facts: PredicateInput) -> PredicateResult:
+    found = garbage(facts)
     return PredicateResult(c.UNDECIDED if found.holds else c.HOLDS, str(found))
 
 
-CHECKS: dict[str, Callable[[Picture], PredicateResult]] = {
+CHECKS: dict[str, Callable[[PredicateInput], PredicateResult]] = {
     Predicate.DEADLOCK: _deadlock,
     Predicate.TERMINATION: _termination,
     Predicate.GARBAGE: _garbage,

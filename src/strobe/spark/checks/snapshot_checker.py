@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from strobe.causality.pictures import picture_of
+from strobe.causality.predicate_input import predicate_input_of
 from strobe.causality.proof import Finding, verify
 from strobe.causality.signatures import check_signatures
 from strobe.errors import SnapshotError, StoreError
@@ -24,7 +24,7 @@ from strobe.protocol.values.log_entries import Commit, Manifest
 from strobe.protocol.values.view import View
 from strobe.spark.checks.drift import DRIFT_CHECKS, Observed, observe
 from strobe.spark.checks.predicate_checks import CHECKS, NOTHING_DECLARED
-from strobe.spark.log.snapshot_reader import Damage, StoredBytes, Unavailable, place_and_problem
+from strobe.spark.log.snapshot_reader import DAMAGE, Damage, SnapshotReader, Unavailable, place_and_problem
 from strobe.spark.schema import columns as c
 from strobe.storage.entries.log_file import entry_name
 from strobe.storage.inspection.fast_proof import fast_accepts
@@ -115,7 +115,7 @@ class Examiner:
 
     def __init__(self, examination: Examination) -> None:
         self._examination = examination
-        self._stored = StoredBytes(examination.url, examination.store_id)
+        self._reader = SnapshotReader(examination.url, examination.store_id)
         self._keys = examination.signers.keys() if examination.signers else {}
         self._observed: dict[int, Observed | None] = {}
 
@@ -125,7 +125,7 @@ class Examiner:
         for commit in zip(*(batch.column(name).to_pylist() for name in COMMITS.names), strict=True):
             found += self._examine_one(*commit)
         # The store may have been replaced by another one with the same ids while it was read.
-        if found and (absence := self._stored.absence()) is not None:
+        if found and (absence := self._reader.absence()) is not None:
             found = [(*found[0][:2], GONE, None, self._examination.url, absence)]
         columns = zip(*found, strict=True) if found else [[]] * len(FOUND)
         arrays = [pa.array(column, field.type) for column, field in zip(columns, FOUND, strict=True)]
@@ -135,7 +135,7 @@ class Examiner:
         self, position: int, snapshot_id: str | None, problem: str | None, history: Sequence[int]
     ) -> list[FoundRow]:
         if snapshot_id is None:
-            return [(position, None, QUARANTINE, None, self._stored.address(entry_name(position)), problem)]
+            return [(position, None, QUARANTINE, None, self._reader.address(entry_name(position)), problem)]
         rows = _Rows(position, snapshot_id)
         try:
             self._examine_commit(rows, history)
@@ -145,36 +145,42 @@ class Examiner:
         return rows.found
 
     def _examine_commit(self, rows: "_Rows", history: Sequence[int]) -> None:
-        commit = self._stored.commit(rows.position, rows.snapshot_id)
+        commit = self._commit(rows.position, rows.snapshot_id)
         if isinstance(commit, Damage):
-            self._give_up(rows, commit)
+            self._fail_commit(rows, commit)
             return
         try:
             proven = self._prove(rows, commit.manifest)
-            self._compare(rows, commit, history)
+            self._check_drift(rows, commit, history)
             if proven is not None:
-                self._ask(rows, proven)
+                self._evaluate_predicates(rows, proven)
         except (StoreError, Unavailable):
             raise
         except Exception as error:  # noqa: BLE001 -- a malformed manifest fails only its own snapshot
-            self._give_up(rows, Damage(*place_and_problem(error, entry_name(rows.position))))
+            self._fail_commit(rows, Damage(*place_and_problem(error, entry_name(rows.position))))
 
-    def _give_up(self, rows: "_Rows", damage: Damage) -> None:
+    def _commit(self, position: int, snapshot_id: str | None = None) -> Commit | Damage:
+        try:
+            return self._reader.commit(position, snapshot_id)
+        except DAMAGE as error:
+            return Damage(*place_and_problem(error, entry_name(position)))
+
+    def _fail_commit(self, rows: "_Rows", damage: Damage) -> None:
         """Quarantine a commit that cannot be checked at all."""
         rows.found.clear()
-        self._blame(rows, [damage])
+        self._quarantine(rows, [damage])
         rows.error(self._examination.checks[1:], f"not checked: {damage.place} {damage.problem}")
 
     def _prove(self, rows: "_Rows", manifest: Manifest) -> Snapshot | None:
         """Add the verdict on the proof. Return the snapshot if the proof holds and predicates are to be evaluated."""
-        frames, damaged = self._stored.frames(manifest, rows.position)
+        frames, damaged = self._reader.frames(manifest, rows.position)
         if damaged:
             self._refuse(rows, damaged)
             return None
         plain = fast_accepts(manifest, frames.__getitem__)
         snapshot = None
         if not plain or self._examination.predicates:
-            snapshot = self._stored.snapshot(rows.snapshot_id, manifest, rows.position, frames)
+            snapshot = self._reader.snapshot(rows.snapshot_id, manifest, rows.position, frames)
         if isinstance(snapshot, Damage):
             self._refuse(rows, [snapshot])
             return None
@@ -192,40 +198,40 @@ class Examiner:
 
     def _refuse(self, rows: "_Rows", damaged: Sequence[Damage]) -> None:
         """Add the verdicts on an unreadable snapshot."""
-        verdict = self._blame(rows, damaged)
+        verdict = self._quarantine(rows, damaged)
         for check in self._examination.predicates:
             rows.verdict(check, verdict, UNREAD)
 
-    def _ask(self, rows: "_Rows", snapshot: Snapshot) -> None:
+    def _evaluate_predicates(self, rows: "_Rows", snapshot: Snapshot) -> None:
         """Evaluate the stable predicates, which are meaningful only on a consistent cut."""
         if not self._examination.predicates:
             return
         try:
-            picture = picture_of(snapshot)
+            facts = predicate_input_of(snapshot)
         except SnapshotError as error:
             rows.error(self._examination.predicates, error.problem)
             return
         for check in self._examination.predicates:
-            verdict, reason, findings = CHECKS[check](picture) if picture.declares else NOTHING_DECLARED
+            verdict, reason, findings = CHECKS[check](facts) if facts.declares else NOTHING_DECLARED
             rows.verdict(check, verdict, reason)
             rows.violations(check, findings)
 
-    def _blame(self, rows: "_Rows", damaged: Sequence[Damage]) -> str:
+    def _quarantine(self, rows: "_Rows", damaged: Sequence[Damage]) -> str:
         """Quarantine the unreadable files, unless the whole store is gone or the snapshot was removed from it.
 
         Return the verdict on the proof.
         """
-        if (absence := self._stored.absence()) is not None:
+        if (absence := self._reader.absence()) is not None:
             raise Unavailable(absence)
-        if self._stored.is_removed(rows.snapshot_id, rows.position):
+        if self._reader.is_removed(rows.snapshot_id, rows.position):
             rows.verdict(c.PROOF, c.UNDECIDED, REMOVED)
             return c.UNDECIDED
         for place, problem in damaged:
-            rows.add(QUARANTINE, None, self._stored.address(place), problem)
+            rows.add(QUARANTINE, None, self._reader.address(place), problem)
         rows.error((c.PROOF,), _listed([f"{place}: {problem}" for place, problem in damaged]))
         return c.ERROR
 
-    def _compare(self, rows: "_Rows", commit: Commit, history: Sequence[int]) -> None:
+    def _check_drift(self, rows: "_Rows", commit: Commit, history: Sequence[int]) -> None:
         """Check the drift from earlier snapshots, within the epoch and the window."""
         window_max = self._examination.drift_window
         if not window_max:
@@ -244,7 +250,7 @@ class Examiner:
 
     def _observe(self, position: int) -> Observed | None:
         if position not in self._observed:
-            commit = self._stored.commit(position)
+            commit = self._commit(position)
             self._observed[position] = None if isinstance(commit, Damage) else observe(commit)
         return self._observed[position]
 

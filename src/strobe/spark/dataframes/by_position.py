@@ -76,27 +76,18 @@ def tasks_max(spark: SparkSession) -> int:
 def _reader(url: str, table: str, marker: str) -> Callable[[Batches], Batches]:
     def read(given: Batches) -> Batches:
         # Imported in the worker, because the package may have been shipped with the job.
-        from strobe.errors import StoreError
-        from strobe.spark.log.snapshot_reader import marked
+        from strobe.spark.log.snapshot_reader import SnapshotReader, marked
         from strobe.spark.rows.builders import rows_of
-        from strobe.spark.rows.committed_snapshot import StoredSnapshot
+        from strobe.spark.rows.committed_snapshot import read_snapshot
         from strobe.spark.schema.arrow import arrow_schema, batches
-        from strobe.storage.entries.log_file import entry_name
-        from strobe.storage.log.follower import CommitReader
 
-        reader = CommitReader(url)
-
-        def read_one(position: int, snapshot_id: str) -> StoredSnapshot:
-            commit = reader.read_commit(position)
-            if commit.snapshot != snapshot_id:  # it was when the snapshot was examined
-                raise StoreError(url, f"{entry_name(position)} is no longer the commit of {snapshot_id}")
-            return StoredSnapshot(snapshot_id, position, commit.manifest, reader.read_blob)
-
+        reader = SnapshotReader(url, encoded_ends=True)
         # A blob damaged since the examination is an error: a table without it would look complete.
         with marked(marker, damage_too=False):
             for batch in given:
                 entries = zip(*(batch.column(name).to_pylist() for name in ENTRIES.names), strict=True)
-                rows = (row for entry in entries for row in rows_of(table, read_one(*entry), None))
+                snapshots = (read_snapshot(reader, snapshot_id, position) for position, snapshot_id in entries)
+                rows = (row for snapshot in snapshots for row in rows_of(table, snapshot, None))
                 yield from batches(arrow_schema(c.TABLES[table]), rows)
 
     return read

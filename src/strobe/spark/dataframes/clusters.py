@@ -45,14 +45,14 @@ def session_for(
         raise UsageError("a session is on a cluster (master) or behind a Connect server (remote): give one of them")
     if remote:
         if conf:
-            raise UsageError("settings of Spark's are for a cluster; a Connect server has its own: leave them out")
+            raise UsageError("Spark settings are for a cluster; a Connect server has its own: leave them out")
         return remote_session(remote)
     if master and not master.startswith("local"):
         return cluster_session(master, conf or {}, app_name)
     if master and master != "local[*]":
         raise UsageError(f"{master}: without a master, Spark runs in this program, on all cores: leave it out")
     if conf:
-        raise UsageError("settings of Spark's are for a cluster; give its master, or leave the settings out")
+        raise UsageError("Spark settings are for a cluster; give its master, or leave the settings out")
     return local_session(app_name)
 
 

@@ -132,7 +132,7 @@ class StrobeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         if self._target is None:
-            self._log.look()
+            self._log.poll()
         self._log.require(start)
         end = self._log.end if self._target is None else self._target
         if end <= start[POSITION]:

@@ -5,23 +5,21 @@ snapshot that was removed meanwhile has no row at all.
 """
 
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 
 import msgspec
 import pyarrow as pa
 
 from strobe.errors import SnapshotError
-from strobe.spark.log.snapshot_reader import is_transient, place_and_problem
+from strobe.spark.log.snapshot_reader import SnapshotReader, is_transient, place_and_problem
 from strobe.spark.rows.builders import rows_of
-from strobe.spark.rows.column_limits import examine
-from strobe.spark.rows.committed_snapshot import StoredSnapshot
+from strobe.spark.rows.column_limits import require_readable
+from strobe.spark.rows.committed_snapshot import read_snapshot
 from strobe.spark.schema import columns as c
 from strobe.spark.schema.arrow import Chunks, Rows, arrow_schema, batches
-from strobe.storage.log.follower import CommitReader, Followed, Follower
+from strobe.storage.log.follower import Followed
 
 VERIFY_SNAPSHOT = "snapshot"
 VERIFY_READ = "read"
-READERS_MAX = 4
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -52,19 +50,12 @@ def _commits(url: str, entries: Iterable[Followed]) -> Rows:
         yield [[entry.position], [entry.snapshot_id], [f"{url}/{entry.name}"], [entry.problem]], 0
 
 
-@lru_cache(READERS_MAX)
-def _reader(url: str) -> CommitReader:
-    """Return a reader for all tasks of a worker, because it caches views."""
-    return CommitReader(url, encoded_ends=True)
-
-
 class TableReading:
     """Reads one table in one worker."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
-        self._reader = _reader(request.url)
-        self._follower: Follower | None = None
+        self._reader = SnapshotReader(request.url, encoded_ends=True)
 
     def rows(self, entry: Followed) -> list[tuple[Chunks, int]]:
         """Return the rows of one log entry; none if its snapshot was removed meanwhile."""
@@ -77,30 +68,17 @@ class TableReading:
             # A malformed manifest fails only its own snapshot.
             if is_transient(error):
                 raise
-            if self._is_removed(entry.snapshot_id, entry.position) or not errors_wanted:
+            if self._reader.is_removed(entry.snapshot_id, entry.position) or not errors_wanted:
                 return []
             place, problem = place_and_problem(error, entry.name)
             return [self._error(entry, place, problem if isinstance(error, SnapshotError) else f"{place}: {problem}")]
 
     def _rows_of(self, snapshot_id: str, position: int) -> list[tuple[Chunks, int]]:
-        manifest = self._reader.read_commit_of(snapshot_id, position).manifest
-        snapshot = StoredSnapshot(snapshot_id, position, manifest, self._reader.read_blob)
+        snapshot = read_snapshot(self._reader, snapshot_id, position)
         table = self._request.table
         if self._request.verify == VERIFY_SNAPSHOT or table == "reading_errors":
-            examine(snapshot)
+            require_readable(snapshot)
         return [] if table == "reading_errors" else list(rows_of(table, snapshot, self._request.process))
 
     def _error(self, entry: Followed, place: str, problem: str | None) -> tuple[Chunks, int]:
         return [[entry.snapshot_id], [entry.position], [f"{self._request.url}/{place}"], [problem]], 0
-
-    def _is_removed(self, snapshot_id: str, position: int) -> bool:
-        """Return whether garbage collection has removed the snapshot.
-
-        Raise StoreError, for a retry, if the store is gone or does not have its commit at `position`.
-        """
-        if self._follower is None:
-            self._follower = Follower(self._request.url)
-        if not self._follower.is_removed(snapshot_id):
-            self._follower.advance()
-        self._follower.require_commit(snapshot_id, position)
-        return self._follower.is_removed(snapshot_id)

@@ -48,7 +48,7 @@ class SourceOptions(msgspec.Struct, frozen=True):
             raise UsageError('format("strobe") needs the store: load("./snapshots"), or option("path", "./snapshots")')
         table = _one_of(options, "table", tuple(c.READABLE))
         if "process" in options and c.PROCESS not in c.READABLE[table]:
-            raise UsageError(f'format("strobe"): the table {table!r} has no column {c.PROCESS!r} to choose by')
+            raise UsageError(f'format("strobe"): the table {table!r} has no column {c.PROCESS!r} to filter by')
         start = options.get("startingPosition", EARLIEST)
         return cls(
             Request(

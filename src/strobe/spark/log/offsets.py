@@ -12,10 +12,11 @@ from typing import Any
 from strobe.errors import StoreError, UsageError
 from strobe.storage.entries.log_file import entry_name
 from strobe.storage.files.checksummed_json import stated_checksum
-from strobe.storage.log.follower import CommitReader, Follower
+from strobe.storage.log.commit_reader import CommitReader
+from strobe.storage.log.follower import Follower
 
 POSITION, CHECKSUM = "position", "checksum"
-LOOK_EVERY_S = 0.1
+POLL_S = 0.1
 """Spark polls for new data much more often, and each poll would be a request to an object store."""
 
 Offset = dict[str, Any]
@@ -27,8 +28,8 @@ class OtherLog(StoreError):
     def __init__(self, url: str, what: str) -> None:
         super().__init__(
             url,
-            f"{what} before: this is an older copy of the store, and what has come to it since would be missed; "
-            "bring the newer one back, or start over, in another directory (--to) or with another checkpoint",
+            f"{what} before: this is an older copy of the store, and entries added since would be skipped; "
+            "put the newer one back, or start over, in another directory (--to) or with another checkpoint",
         )
 
 
@@ -41,7 +42,7 @@ class StreamedLog:
         self._follower: Follower | None = None
         self._known: Offset | None = None
         self._is_read = False
-        self._look_again_s = 0.0
+        self._next_poll_s = 0.0
 
     @property
     def follower(self) -> Follower:
@@ -60,13 +61,13 @@ class StreamedLog:
         self._is_read = True
         return end
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Read the new entries, unless that was done or tried just now."""
-        if time.monotonic() >= self._look_again_s:
+        if time.monotonic() >= self._next_poll_s:
             try:
                 self.advance()
             finally:
-                self._look_again_s = time.monotonic() + LOOK_EVERY_S
+                self._next_poll_s = time.monotonic() + POLL_S
 
     def offset(self, position: int) -> Offset:
         """Return the offset at a position, which must have been read."""
@@ -92,6 +93,32 @@ class StreamedLog:
         if self.follower.checksum_before(position) not in (None, offset[CHECKSUM]):
             raise OtherLog(self._url, f"{entry_name(position - 1)} is another entry than was read")
         self._known = offset
+
+
+class LogHead:
+    """The end of the log, polled beside a stream: the snapshots `committed` at or after position `start`."""
+
+    def __init__(self, url: str, store_id: str, start: int) -> None:
+        self._url = url
+        self._store_id = store_id
+        self._follower: Follower | None = None
+        self._end = start
+        self.committed = 0
+        self.problem: str | None = None
+        """Why the log cannot be read further now."""
+
+    def poll(self) -> None:
+        """Read the new entries."""
+        try:
+            self._follower = self._follower or Follower(self._url, self._store_id)
+            self._follower.advance()
+            self.problem = None
+        except StoreError as error:
+            self.problem = str(error)
+        if self._follower is not None:
+            new = self._follower.between(self._end, self._follower.end)
+            self.committed += sum(one.snapshot_id is not None for one in new)
+            self._end = max(self._end, self._follower.end)
 
 
 def refuse_other_log(url: str, store_id: str, offset: Offset) -> None:

@@ -1,9 +1,10 @@
-"""The bytes of committed snapshots, read in a worker by position: entries and blobs, verified (S2)."""
+"""Reads committed snapshots by position, in a worker or the driver: entries and blobs, verified (S2)."""
 
 import re
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import NamedTuple
 
 from strobe.errors import SnapshotError, StoreCorrupt, StoreError, StoreFormatError, StrobeError
@@ -11,12 +12,13 @@ from strobe.protocol.values.fragment import Snapshot
 from strobe.protocol.values.log_entries import BlobRef, Commit, Manifest
 from strobe.storage.content.manifests import blobs_of_process, to_snapshot
 from strobe.storage.entries.log_file import entry_name
-from strobe.storage.files.backend import StorageBackend
 from strobe.storage.files.header import read_header
-from strobe.storage.log.follower import CommitReader, Follower
+from strobe.storage.log.commit_reader import CommitReader
+from strobe.storage.log.follower import Follower
 
 _NOTHING = memoryview(b"")
 _SOUND_MAX = 100_000
+_READERS_MAX = 4
 
 
 class Damage(NamedTuple):
@@ -73,20 +75,20 @@ def place_and_problem(error: Exception, place: str) -> tuple[str, str]:
     return place, f"cannot be read: {str(error) if isinstance(error, StrobeError) else repr(error)}"
 
 
-def absence(backend: StorageBackend, store_id: str) -> str | None:
-    """Return why the store with the id `store_id` is not at `backend`, or None if it is."""
-    try:
-        found = read_header(backend).store
-    except StoreError as error:
-        return error.problem
-    return None if found == store_id else "is another store than the one that this began with"
+@lru_cache(_READERS_MAX)
+def _table_reader(url: str) -> CommitReader:
+    """Return a reader for all tasks of a worker, because it caches views."""
+    return CommitReader(url, encoded_ends=True)
 
 
-class StoredBytes:
-    """The entries and blobs of the store at `url`, whose header must have `store_id`. Reads a shared state once."""
+class SnapshotReader:
+    """Reads commits and blobs of the store at `url`; if `store_id` is given, its header must have it.
 
-    def __init__(self, url: str, store_id: str) -> None:
-        self._reader = CommitReader(url)
+    Tables need few frontiers decoded: they use `encoded_ends` (`CommitDecoder`).
+    """
+
+    def __init__(self, url: str, store_id: str | None = None, *, encoded_ends: bool = False) -> None:
+        self._reader = _table_reader(url) if encoded_ends else CommitReader(url)
         self._backend = self._reader.backend
         self._store_id = store_id
         self._sound: set[BlobRef] = set()
@@ -100,17 +102,18 @@ class StoredBytes:
         """Return the address of the file `name` of the store."""
         return f"{self._backend.url}/{name}"
 
-    def commit(self, position: int, snapshot_id: str | None = None) -> Commit | Damage:
-        """Return the commit at `position`, which must be of `snapshot_id` if given, or its damage."""
-        try:
-            if snapshot_id is None:
-                return self._reader.read_commit(position)
-            return self._reader.read_commit_of(snapshot_id, position)
-        except DAMAGE as error:
-            return _damage(entry_name(position), error.problem)
+    def commit(self, position: int, snapshot_id: str | None = None) -> Commit:
+        """Return the commit at `position`, which must be of `snapshot_id` if given."""
+        if snapshot_id is None:
+            return self._reader.read_commit(position)
+        return self._reader.read_commit_of(snapshot_id, position)
+
+    def blob(self, ref: BlobRef) -> memoryview:
+        """Return the verified bytes of a blob."""
+        return self._reader.read_blob(ref)
 
     def frames(self, manifest: Manifest, position: int) -> tuple[dict[BlobRef, memoryview], list[Damage]]:
-        """Return the frames blobs of a snapshot, and the damage found in any of its blobs.
+        """Return the frames blobs of a snapshot, and the damage found in any of its blobs. Reads a shared state once.
 
         States may be gigabytes, and the proof does not need them: they are read for their checksums only.
         """
@@ -141,7 +144,11 @@ class StoredBytes:
 
     def absence(self) -> str | None:
         """Return why the store is missing or replaced, or None. If it is, missing files prove nothing."""
-        return absence(self._backend, self._store_id)
+        try:
+            found = read_header(self._backend).store
+        except StoreError as error:
+            return error.problem
+        return None if self._store_id in (None, found) else "is another store than the one read before"
 
     def require_present(self) -> None:
         """Raise Unavailable if the store is missing or was replaced."""
@@ -151,7 +158,7 @@ class StoredBytes:
     def is_removed(self, snapshot_id: str, position: int) -> bool:
         """Return whether the log records the removal of the snapshot at `position`: then its blobs may be gone.
 
-        Raise StoreError if the log does not have its commit there.
+        Raise StoreError, for a retry, if the store is gone or does not have its commit there.
         """
         if self._follower is None:
             self._follower = Follower(self._backend.url, self._store_id)
@@ -167,7 +174,3 @@ class StoredBytes:
         if len(self._sound) >= _SOUND_MAX:
             self._sound.clear()
         self._sound.add(ref)
-
-
-def _damage(place: str, problem: str) -> Damage:
-    return Damage(place, problem.removeprefix(f"{place}: "))

@@ -23,31 +23,31 @@ _WRAPPINGS = ("Exception thrown in awaitResult", "Job aborted due to stage failu
 
 def is_cancelled(error: Exception) -> bool:
     """Return whether the job was cancelled."""
-    return _says(error, _CANCELLED)
+    return _matches(error, _CANCELLED)
 
 
 def is_worker_lost(error: Exception) -> bool:
     """Return whether an executor or a Python worker was lost during the job."""
-    return _says(error, _LOST)
+    return _matches(error, _LOST)
 
 
 def is_disk_full(error: Exception) -> bool:
     """Return whether Spark itself ran out of disk space."""
-    return _says(error, _FULL)
+    return _matches(error, _FULL)
 
 
 def java_problem(error: Py4JJavaError) -> str:
     """Return in one line what Java raised: the outermost error that is more than "a job failed"."""
-    said = [line for link in _links(error) if (line := link.strip().partition("\n")[0])]
+    said = [line for link in _causes(error) if (line := link.strip().partition("\n")[0])]
     telling = [line for line in said if not line.startswith(_WRAPPINGS)]
     return next(iter([*telling, *said]), type(error).__name__)
 
 
-def _says(error: Exception, what: re.Pattern[str]) -> bool:
-    return any(what.search(link) for link in _links(error))
+def _matches(error: Exception, what: re.Pattern[str]) -> bool:
+    return any(what.search(link) for link in _causes(error))
 
 
-def _links(error: Exception) -> Iterator[str]:
+def _causes(error: Exception) -> Iterator[str]:
     """Yield the message of each error in the chain of causes, outermost first."""
     java: Any = None
     if isinstance(error, PySparkException):

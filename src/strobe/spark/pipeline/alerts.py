@@ -29,11 +29,13 @@ from urllib.parse import unquote_to_bytes, urlsplit, urlunsplit
 import msgspec
 from blake3 import blake3
 
+from strobe.backoff import Backoff
 from strobe.errors import UsageError
 from strobe.plain_text import json_of
 
 ATTEMPTS = 3
-PAUSE_S = 0.5
+PAUSE_S_MIN = 0.5
+PAUSE_S_MAX = 1.5
 TIMEOUT_S = 10.0
 FAILED_MAX = 3
 """After this many failed deliveries in a row, the rest of the batch is given up: the hook is down."""
@@ -94,7 +96,7 @@ def alert_hooks(command: str | None, webhook: str | None) -> AlertHooks:
     words = _words(command) if command is not None else ()
     if webhook is not None and not _is_address(webhook):
         # Not shown, because it may contain a password.
-        raise UsageError("--alert-webhook: that is not an address; give one like http://127.0.0.1:8080/alerts")
+        raise UsageError("--alert-webhook: that is not a URL; give one like http://127.0.0.1:8080/alerts")
     return AlertHooks(words, webhook)
 
 
@@ -111,7 +113,7 @@ def _words(command: str) -> tuple[str, ...]:
     try:
         words = tuple(shlex.split(command))
     except ValueError as error:
-        raise UsageError(f"--alert-command cannot be taken apart into words ({error}): {command}") from error
+        raise UsageError(f"--alert-command cannot be split into words ({error}): {command}") from error
     if not words or shutil.which(words[0]) is None:
         raise UsageError(f"--alert-command: there is no program {words[0] if words else ''!r} that can be run")
     return words
@@ -139,11 +141,11 @@ class _Sending:
             thread.join(max(0.0, self._until_s - time.monotonic()))
         with self._lock:
             self._over = True
-            undelivered, untold = self._undelivered, self._undelivered - self._failed
-        if untold:
+            undelivered, unsent = self._undelivered, self._undelivered - self._failed
+        if unsent:
             problem = "is too slow" if time.monotonic() >= self._until_s else "fails"
             log.warning(
-                "the alert hook %s: %d alerts of this batch are not sent; the tables have them", problem, untold
+                "the alert hook %s: %d alerts of this batch are not sent; the tables have them", problem, unsent
             )
         return undelivered
 
@@ -172,16 +174,16 @@ class _Sending:
         """Deliver one alert; return the problem, or None if it was delivered."""
         body = json_of(alert, str).encode() + b"\n"
         problem = ""
-        for attempt in range(ATTEMPTS):
-            time.sleep(PAUSE_S * (2**attempt - 1))
-            left_s = self._until_s - time.monotonic()
-            if left_s <= 0:
-                break
+        backoff = Backoff(PAUSE_S_MIN, PAUSE_S_MAX, factor=3)
+        while (left_s := self._until_s - time.monotonic()) > 0:
             try:
                 self._deliver(body, min(TIMEOUT_S, left_s))
                 return None
             except Exception as error:  # noqa: BLE001 -- the server need not speak HTTP; no hook ends the stream
                 problem = str(error) or type(error).__name__
+            if backoff.failures + 1 == ATTEMPTS:
+                break
+            time.sleep(backoff.next())
         return problem
 
 

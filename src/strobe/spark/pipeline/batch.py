@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from strobe.spark.checks import snapshot_checker
 from strobe.spark.checks.snapshot_checker import Examination, examiner
-from strobe.spark.log.snapshot_reader import StoredBytes, Unavailable
+from strobe.spark.log.snapshot_reader import SnapshotReader, Unavailable
 from strobe.spark.log.spark_errors import Stopping
 from strobe.spark.pipeline.alerts import Alert, AlertHooks, alert_id
 from strobe.spark.pipeline.invariant_runner import Judged, evaluate
@@ -91,7 +91,7 @@ def _is_done(outputs: Outputs, batch_id: int, commits: DataFrame) -> bool:
     given = commits.select(c.LOG_POSITION).toArrow().column(0).to_pylist()
     if outputs.positions(batch_id) == _positions(given):
         return True
-    outputs.forget_from(batch_id)
+    outputs.remove_from(batch_id)
     return False
 
 
@@ -107,8 +107,8 @@ def _judged(plan: BatchPlan, commits: DataFrame, batch_id: int, step: OnStep, st
     step(BatchStep.EXAMINED, batch_id)
     judged = _from_examination(found)
     if plan.invariants:
-        stored = StoredBytes(plan.examination.url, plan.examination.store_id)
-        evaluate(commits.sparkSession, stored, plan.invariants, judged, stopping, plan.invariant_timeout_s)
+        reader = SnapshotReader(plan.examination.url, plan.examination.store_id)
+        evaluate(commits.sparkSession, reader, plan.invariants, judged, stopping, plan.invariant_timeout_s)
     step(BatchStep.EVALUATED, batch_id)
     return judged
 

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from strobe.spark.log.spark_errors import Stopping
 from strobe.spark.session.shipping import is_remote
 
-LOOK_EVERY_S = 0.2
+POLL_S = 0.2
 
 Left = Callable[[], bool]
 """Returns whether the caller has abandoned the call."""
@@ -30,8 +30,10 @@ class TookTooLong(Exception):
     """The call did not return in time."""
 
 
-def ask(spark: SparkSession, question: Callable[[Left], _T], stopping: Stopping, timeout_s: float | None = None) -> _T:
-    """Return the result of `question`, or raise its error; on a stop or time-out, abandon it and cancel its jobs."""
+def run_cancellable(
+    spark: SparkSession, work: Callable[[Left], _T], stopping: Stopping, timeout_s: float | None = None
+) -> _T:
+    """Return the result of `work`, or raise its error; on a stop or time-out, abandon it and cancel its jobs."""
     answer: Future[_T] = Future()
     left = threading.Event()
     tag = f"strobe-question-{next(_numbers)}"
@@ -39,13 +41,13 @@ def ask(spark: SparkSession, question: Callable[[Left], _T], stopping: Stopping,
     def find() -> None:
         try:
             spark.addTag(tag)
-            answer.set_result(question(left.is_set))
+            answer.set_result(work(left.is_set))
         except BaseException as error:  # noqa: BLE001 -- raised again in the waiting thread
             answer.set_exception(error)
 
     _thread(spark, find).start()
     until_s = time.monotonic() + timeout_s if timeout_s is not None else None
-    while not wait([answer], LOOK_EVERY_S).done:
+    while not wait([answer], POLL_S).done:
         late = until_s is not None and time.monotonic() > until_s
         if late or stopping():
             left.set()
@@ -59,7 +61,7 @@ def pause(pause_s: float, stopping: Stopping) -> None:
     """Wait for `pause_s`, or until the pipeline is being stopped."""
     until_s = time.monotonic() + pause_s
     while not stopping() and (left_s := until_s - time.monotonic()) > 0:
-        time.sleep(min(LOOK_EVERY_S, left_s))
+        time.sleep(min(POLL_S, left_s))
 
 
 def _thread(spark: SparkSession, target: Callable[[], None]) -> threading.Thread:

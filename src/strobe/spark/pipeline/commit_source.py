@@ -124,5 +124,5 @@ class CommitsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _end(self) -> int:
         """Return the end of the log; if it cannot be read now, the position up to which it was read."""
         with suppress(StoreError):
-            self._log.look()
+            self._log.poll()
         return self._log.end

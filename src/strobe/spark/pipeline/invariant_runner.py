@@ -17,11 +17,12 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 from pyspark.sql.types import BinaryType, StructField
 
+from strobe.backoff import Backoff
 from strobe.spark.checks.snapshot_checker import REMOVED, UNREAD
 from strobe.spark.dataframes.by_position import SnapshotTables, tables_of_snapshots
-from strobe.spark.log.snapshot_reader import StoredBytes, Unavailable, new_marker, unavailable_reason
+from strobe.spark.log.snapshot_reader import SnapshotReader, Unavailable, new_marker, unavailable_reason
 from strobe.spark.log.spark_errors import Stopping, is_cancelled, is_disk_full, is_worker_lost
-from strobe.spark.pipeline.cancellable_call import Abandoned, Left, TookTooLong, ask, pause
+from strobe.spark.pipeline.cancellable_call import Abandoned, Left, TookTooLong, pause, run_cancellable
 from strobe.spark.pipeline.invariants import Invariant, problem_of
 from strobe.spark.schema import columns as c
 from strobe.spark.schema.output_schema import TOO_LARGE, Row
@@ -35,7 +36,9 @@ BINARY_BYTES_MAX = 64
 SUBJECTS_SHOWN = 5
 ERRORS_MAX = 20
 """After failing on this many snapshots of a batch, an invariant is not tried on the rest, which could take hours."""
-LOST_PAUSES_S = (1.0, 4.0, 10.0)
+LOST_PAUSE_S_MIN = 1.0
+LOST_PAUSE_S_MAX = 10.0
+LOST_RETRIES_MAX = 3
 """If workers are lost over a single snapshot, its invariant is retried after these pauses: it may not be the cause."""
 
 _ROWS, _PLACE = "violating_rows", "place"
@@ -65,7 +68,7 @@ class Judged:
 
 def evaluate(
     spark: SparkSession,
-    stored: StoredBytes,
+    reader: SnapshotReader,
     invariants: Sequence[Invariant],
     judged: Judged,
     stopping: Stopping,
@@ -79,16 +82,16 @@ def evaluate(
         for one in invariants:
             judged.verdict(snapshot_id, one.name, verdict, UNREAD)
     if judged.readable:
-        _Evaluation(spark, stored, judged, stopping, timeout_s).run(invariants, judged.readable)
-        stored.require_present()  # otherwise another store may have been read
+        _Evaluation(spark, reader, judged, stopping, timeout_s).run(invariants, judged.readable)
+        reader.require_present()  # otherwise another store may have been read
 
 
 class _Evaluation:
     def __init__(
-        self, spark: SparkSession, stored: StoredBytes, judged: Judged, stopping: Stopping, timeout_s: float | None
+        self, spark: SparkSession, reader: SnapshotReader, judged: Judged, stopping: Stopping, timeout_s: float | None
     ) -> None:
         self._spark = spark
-        self._stored = stored
+        self._reader = reader
         self._judged = judged
         self._marker = new_marker()
         self._stopping = stopping
@@ -103,9 +106,9 @@ class _Evaluation:
             self._fail(invariants[0].name, snapshots, f"not tried, having failed {ERRORS_MAX} times: {errors[0]}")
             return
         try:
-            found = self._patiently(invariants, snapshots)
+            found = self._ask_with_retries(invariants, snapshots)
         except Exception as error:  # noqa: BLE001 -- a user's query or function may raise anything
-            self._excuse(error)
+            self._raise_if_unavailable(error)
             if len(invariants) > 1:
                 for one in invariants:
                     self.run([one], snapshots)
@@ -116,37 +119,38 @@ class _Evaluation:
                     self.run(invariants, half)
             else:
                 (snapshot_id,) = snapshots
-                self._blame(invariants[0].name, snapshot_id, self._problem_of(error))
+                self._fail_unless_removed(invariants[0].name, snapshot_id, self._problem_of(error))
             return
         for one in invariants:
             for snapshot_id in snapshots:
                 self._conclude(snapshot_id, one.name, found.get((snapshot_id, one.name), []))
 
-    def _patiently(
+    def _ask_with_retries(
         self, invariants: Sequence[Invariant], snapshots: Mapping[str, int]
     ) -> dict[tuple[str, str], list[Row]]:
         """Run the invariants. Retry if workers are lost and there is nothing left to divide."""
-        for pause_s in LOST_PAUSES_S if len(invariants) == len(snapshots) == 1 else ():
+        retries_max = LOST_RETRIES_MAX if len(invariants) == len(snapshots) == 1 else 0
+        backoff = Backoff(LOST_PAUSE_S_MIN, LOST_PAUSE_S_MAX, factor=4)
+        while True:
             try:
                 return self._ask(invariants, snapshots)
             except Exception as error:
-                if not is_worker_lost(error):
+                if backoff.failures == retries_max or not is_worker_lost(error):
                     raise
-            pause(pause_s, self._stopping)
-        return self._ask(invariants, snapshots)
+            pause(backoff.next(), self._stopping)
 
-    def _excuse(self, error: Exception) -> None:
+    def _raise_if_unavailable(self, error: Exception) -> None:
         """Raise Unavailable if the invariant is not the cause: it was cancelled, or its input is unavailable."""
         if self._stopping() or isinstance(error, Abandoned) or is_cancelled(error):
             raise Unavailable("an invariant was cut short; its batch is judged again") from error
         if is_disk_full(error):
             raise Unavailable("Spark has no space left on a disk") from error
-        self._stored.require_present()
+        self._reader.require_present()
         if (reason := unavailable_reason(error, self._marker)) is not None:
             raise Unavailable(reason) from error
 
-    def _blame(self, check: str, snapshot_id: str, problem: str) -> None:
-        if self._stored.is_removed(snapshot_id, self._judged.readable[snapshot_id]):
+    def _fail_unless_removed(self, check: str, snapshot_id: str, problem: str) -> None:
+        if self._reader.is_removed(snapshot_id, self._judged.readable[snapshot_id]):
             self._judged.verdict(snapshot_id, check, c.UNDECIDED, REMOVED)
         else:
             self._fail(check, [snapshot_id], problem)
@@ -158,20 +162,20 @@ class _Evaluation:
         return problem_of(error)
 
     def _ask(self, invariants: Sequence[Invariant], snapshots: Mapping[str, int]) -> dict[tuple[str, str], list[Row]]:
-        def question(left: Left) -> dict[tuple[str, str], list[Row]]:
+        def work(left: Left) -> dict[tuple[str, str], list[Row]]:
             return self._violating(invariants, snapshots, left)
 
-        return ask(self._spark, question, self._stopping, self._timeout_s)
+        return run_cancellable(self._spark, work, self._stopping, self._timeout_s)
 
     def _violating(
         self, invariants: Sequence[Invariant], snapshots: Mapping[str, int], left: Left
     ) -> dict[tuple[str, str], list[Row]]:
-        tables = tables_of_snapshots(self._spark, self._stored.url, snapshots, self._marker)
+        tables = tables_of_snapshots(self._spark, self._reader.url, snapshots, self._marker)
         rows = reduce(DataFrame.union, (_as_rows(self._frame(one, tables, left), one.name) for one in invariants))
         found: dict[tuple[str, str], list[Row]] = {}
         for row in _bounded(rows).toArrow().to_pylist():
             if row[c.SNAPSHOT_ID] not in snapshots:
-                raise ValueError(f"returned a row of the snapshot {row[c.SNAPSHOT_ID]!r}, which it was not asked about")
+                raise ValueError(f"returned a row of the snapshot {row[c.SNAPSHOT_ID]!r}, which is not in its tables")
             found.setdefault((row[c.SNAPSHOT_ID], row[c.CHECK]), []).append(row)
         return found
 

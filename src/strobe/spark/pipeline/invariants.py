@@ -185,7 +185,7 @@ def _try_out(spark: SparkSession, one: Invariant, tables: SnapshotTables) -> Non
     if c.SNAPSHOT_ID not in map(str.lower, found):
         raise UsageError(
             f"{one.place}: {one.name} returns {', '.join(found)}; it must return {c.SNAPSHOT_ID} as well, "
-            "so that each row is known to be of which snapshot"
+            "so that the snapshot of each row is known"
         )
     twice = [name for name, times in Counter(name.lower() for name in found).items() if times > 1]
     if twice:

@@ -26,6 +26,7 @@ import msgspec
 import pyarrow.parquet as pq
 
 from strobe.errors import UNREADABLE, MissingComponent, UsageError
+from strobe.private_files import finish_file, sync
 from strobe.spark.log.offsets import POSITION, Offset
 from strobe.spark.pipeline.checkpoint import COMMITS, OFFSETS, last_batch, offset_after, repair
 from strobe.spark.pipeline.object_store_copy import Published
@@ -91,7 +92,7 @@ class Outputs:
             raise UsageError(
                 f"another pipeline is writing to {self.root}; stop it first, or give this one a directory of its own"
             ) from None
-        self._tidy()
+        self._clean_up()
         try:
             self.publish()  # files that a killed pipeline has not copied
         except OSError as error:
@@ -104,7 +105,7 @@ class Outputs:
         if self.published is not None:
             self.published.publish()
 
-    def _tidy(self) -> None:
+    def _clean_up(self) -> None:
         """Remove the unfinished files of a killed pipeline; give each table an empty file with its columns."""
         try:
             for leftover in (self.root / UNFINISHED).iterdir():
@@ -153,12 +154,12 @@ class Outputs:
                 "put it back, or start over in another directory"
             )
         if (given := last_batch(self.checkpoint / OFFSETS)) >= 0:
-            self._forget_unknown(given)
+            self._remove_unknown(given)
 
-    def _forget_unknown(self, given: int) -> None:
+    def _remove_unknown(self, given: int) -> None:
         """Remove the batches after the last one that Spark has recorded: it will divide the commits differently."""
         try:
-            self.forget_from(given + 1)
+            self.remove_from(given + 1)
         except OSError as error:
             raise MissingComponent(f"{self.to} cannot be written to: {error.strerror or error}") from error
 
@@ -198,7 +199,7 @@ class Outputs:
         found = pq.read_schema(path).metadata.get(TOTALS) if path.exists() else None
         return msgspec.json.decode(found, type=Totals) if found is not None else None
 
-    def forget_from(self, batch_id: int) -> None:
+    def remove_from(self, batch_id: int) -> None:
         """Remove a batch and all later ones: Spark has lost them, and will divide their snapshots differently."""
         found = [path for table in TABLES for path in (self.root / table).glob("batch-*.parquet")]
         # Latest batch first, and its verdicts first: if this is interrupted, each batch that still has verdicts is
@@ -209,18 +210,18 @@ class Outputs:
                 if self.published is not None:
                     self.published.forget([f"{path.parent.name}/{path.name}"])
                 path.unlink()
-                _sync(path.parent)
+                sync(path.parent)
 
-    def last_noted(self) -> int:
+    def last_recorded(self) -> int:
         """Return the last batch that Spark has also recorded as done, and will not repeat; -1 if none."""
         return last_batch(self.checkpoint / COMMITS)
 
-    def noted_offset(self) -> Offset:
+    def recorded_offset(self) -> Offset:
         """Return the offset in the log at the end of that batch."""
-        return offset_after(self.checkpoint, self.last_noted())
+        return offset_after(self.checkpoint, self.last_recorded())
 
-    def noted_position(self) -> int:
-        return int(self.noted_offset()[POSITION])
+    def recorded_position(self) -> int:
+        return int(self.recorded_offset()[POSITION])
 
     def batches(self) -> list[int]:
         """Return the numbers of the finished batches."""
@@ -247,9 +248,7 @@ class Outputs:
         unfinished = self.root / UNFINISHED / f"{os.getpid()}-{path.parent.name}-{path.name}"
         try:
             write(unfinished)
-            _sync(unfinished)
-            unfinished.replace(path)
-            _sync(path.parent)
+            finish_file(unfinished, path)
         finally:
             unfinished.unlink(missing_ok=True)
 
@@ -265,7 +264,7 @@ class Outputs:
         )
         if foreign:
             raise UsageError(
-                f"{self.root} holds other things ({', '.join(foreign[:3])}); give a directory of its own with --to"
+                f"{self.root} holds other files ({', '.join(foreign[:3])}); give a directory of its own with --to"
             )
 
 
@@ -278,11 +277,3 @@ def _added(before: Totals, verdicts: list[Row]) -> Totals:
 
 def _batch_id(path: Path) -> int:
     return int(path.stem.removeprefix("batch-"))
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -15,12 +15,12 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from strobe.backoff import Backoff
 from strobe.errors import MissingComponent, StoreError, StoreMissing
 from strobe.spark.checks.drift import WINDOW
 from strobe.spark.checks.snapshot_checker import Examination, ExpectedSigners
 from strobe.spark.dataframes.by_position import tasks_max
-from strobe.spark.log.log_head import LogHead
-from strobe.spark.log.offsets import refuse_other_log
+from strobe.spark.log.offsets import LogHead, refuse_other_log
 from strobe.spark.log.snapshot_reader import marked, new_marker, unavailable_reason
 from strobe.spark.log.spark_errors import is_disk_full
 from strobe.spark.pipeline import commit_source as source
@@ -35,13 +35,13 @@ from strobe.storage.files.header import read_header
 from strobe.storage.files.urls import backend_at, canonical_url
 
 SNAPSHOTS_PER_BATCH = 2000
-LOOK_EVERY_S = 0.2
-LOG_EVERY_S = 1.0
+POLL_S = 0.2
+LOG_POLL_S = 1.0
 """How often the log is polled, beside the stream."""
-PAUSES_S = (1.0, 2.0, 4.0, 8.0, 15.0)
-"""The back-off between tries, while nothing succeeds."""
-TRIES_ONCE = 5
-"""With `once`, the pipeline gives up after this many tries without progress."""
+PAUSE_S_MIN = 1.0
+PAUSE_S_MAX = 15.0
+TRIES_MAX = 5
+"""Maximum number of tries without progress, with `once` or after an unknown error."""
 
 
 class CarriedCommits(ShipsPackages, CommitsSource):
@@ -77,11 +77,11 @@ def identity_of(backend: StorageBackend, *, once: bool) -> str | None:
 class PipelineObserver:
     """Gets reports while a pipeline runs, and can stop it. This one does nothing."""
 
-    def look(self) -> bool:
+    def poll(self) -> bool:
         """Called a few times a second; True ends the pipeline."""
         return False
 
-    def trouble(self, reason: str) -> None:
+    def report(self, reason: str) -> None:
         """Called if something fails and will be retried."""
 
 
@@ -95,10 +95,11 @@ class Pipeline:
         self.options = options or Options()
         self.on_step: OnStep | None = None
         self._marker = new_marker()
-        self._failures = 0
+        self._backoff = Backoff(PAUSE_S_MIN, PAUSE_S_MAX)
         self._stopping = threading.Event()
         self._head: LogHead | None = None
-        self._look_again_s = 0.0
+        self._next_poll_s = 0.0
+        self._pause_s = 0.0
 
     def run(self, *, once: bool = False, watch: PipelineObserver | None = None) -> None:
         """Judge the committed snapshots, then stop if `once`, else continue until `watch` ends it."""
@@ -111,7 +112,7 @@ class Pipeline:
             if store_id is None:
                 return
             self.outputs.identify(store_id, self.url)
-            refuse_other_log(self.url, store_id, self.outputs.noted_offset())
+            refuse_other_log(self.url, store_id, self.outputs.recorded_offset())
             self.spark.dataSource.register(CarriedCommits if is_shipped(self.spark) else CommitsSource)
             while not self._follow(store_id, once, watch):
                 if self._pause(watch):
@@ -127,30 +128,30 @@ class Pipeline:
         told = False
         while (store_id := identity_of(backend, once=once)) is None:
             if not told:
-                watch.trouble(f"store {self.url} does not exist yet; waiting for it")
+                watch.report(f"store {self.url} does not exist yet; waiting for it")
             told = True
-            if watch.look():
+            if watch.poll():
                 return None
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_S)
         return store_id
 
     def _follow(self, store_id: str, once: bool, watch: PipelineObserver) -> bool:
         """Run one query; return True if the pipeline is done, False if it failed and must be retried."""
         self._stopping.clear()
-        noted_before = self.outputs.last_noted()
+        recorded_before = self.outputs.last_recorded()
         query: Any = None
         try:
             query = self._start(store_id, once)
-            while not query.awaitTermination(LOOK_EVERY_S):
-                self._look_at_log(store_id, watch)
-                if watch.look():
+            while not query.awaitTermination(POLL_S):
+                self._poll_log(store_id, watch)
+                if watch.poll():
                     return True
             return True
         except PySparkException as error:
-            if self.outputs.last_noted() > noted_before:
-                self._failures = 0
-            self._failures += 1
-            self._tell(error, once, watch)
+            if self.outputs.last_recorded() > recorded_before:
+                self._backoff.reset()
+            self._pause_s = self._backoff.next()
+            self._report_error(error, once, watch)
             return False
         except Py4JError as error:
             raise MissingComponent(f"Spark has ended by itself ({error}); start the pipeline again") from error
@@ -166,24 +167,24 @@ class Pipeline:
         except (PySparkException, Py4JError):
             with suppress(PySparkException, Py4JError):
                 if query.isActive:
-                    watch.trouble("the batch in progress does not end; it is judged again the next time")
+                    watch.report("the batch in progress does not end; it is judged again the next time")
 
     @property
     def committed(self) -> int:
         """The number of known commits that earlier runs have not judged."""
         return self._head.committed if self._head is not None else 0
 
-    def _look_at_log(self, store_id: str, watch: PipelineObserver) -> None:
+    def _poll_log(self, store_id: str, watch: PipelineObserver) -> None:
         """Report if the log cannot be read: to the stream, that looks like a store without new commits."""
-        if time.monotonic() < self._look_again_s:
+        if time.monotonic() < self._next_poll_s:
             return
-        self._look_again_s = time.monotonic() + LOG_EVERY_S
+        self._next_poll_s = time.monotonic() + LOG_POLL_S
         if self._head is None:
-            self._head = LogHead(self.url, store_id, self.outputs.noted_position())
+            self._head = LogHead(self.url, store_id, self.outputs.recorded_position())
         known = self._head.problem
-        self._head.look()
+        self._head.poll()
         if self._head.problem is not None and self._head.problem != known:
-            watch.trouble(f"{self._head.problem}; trying again")
+            watch.report(f"{self._head.problem}; trying again")
 
     def _start(self, store_id: str, once: bool) -> Any:
         options = self.options
@@ -214,22 +215,22 @@ class Pipeline:
         writer = commits.writeStream.foreachBatch(function).option("checkpointLocation", checkpoint)
         return (writer.trigger(availableNow=True) if once else writer).start()
 
-    def _tell(self, error: PySparkException, once: bool, watch: PipelineObserver) -> None:
+    def _report_error(self, error: PySparkException, once: bool, watch: PipelineObserver) -> None:
         """Report an error; raise it if retrying would not help."""
         known = unavailable_reason(error, self._marker)
         if known is None and is_disk_full(error):
             known = "Spark has no space left on a disk"
         reason = known or problem_of(error)
-        if (once and self._failures >= TRIES_ONCE) or (known is None and self._failures >= len(PAUSES_S)):
-            raise MissingComponent(f"the pipeline cannot go on: {reason}") from error
-        watch.trouble(f"{reason}; trying again")
+        if (once or known is None) and self._backoff.failures >= TRIES_MAX:
+            raise MissingComponent(f"the pipeline cannot continue: {reason}") from error
+        watch.report(f"{reason}; trying again")
 
     def _pause(self, watch: PipelineObserver) -> bool:
-        until_s = time.monotonic() + PAUSES_S[min(self._failures, len(PAUSES_S)) - 1]
+        until_s = time.monotonic() + self._pause_s
         while time.monotonic() < until_s:
-            if watch.look():
+            if watch.poll():
                 return True
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_S)
         return False
 
 

@@ -17,7 +17,7 @@ class Results:
     def __init__(self, outputs: Outputs) -> None:
         self._outputs = outputs
         # Spark records a batch as done after its verdicts are written: if a crash came in between, it is ours again.
-        self._next = outputs.last_noted() + 1
+        self._next = outputs.last_recorded() + 1
         self.checks: dict[str, Counter[str]] = {}
         self.shown: list[Row] = []
         self.quarantine: list[Row] = []

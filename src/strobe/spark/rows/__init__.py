@@ -1,1 +1,4 @@
-"""From one committed snapshot to the rows of each table, as Arrow batches. Needs no Spark session."""
+"""From one committed snapshot to the rows of each table, as Arrow batches, with as little Python per row as possible.
+
+In: a `CommittedSnapshot`, from a store or from memory. Out: columns of `strobe.spark.schema`. Needs no Spark session.
+"""

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from strobe.spark.rows.committed_snapshot import CommittedSnapshot, epoch_of
 from strobe.spark.rows.declarations import activity, declared_references, declared_waits
+from strobe.spark.rows.frontier_arrays import view_columns
 from strobe.spark.rows.frontiers import counts, frontier_details, frontiers, hashes
 from strobe.spark.rows.states import channel_messages, process_states
-from strobe.spark.rows.view_columns import view_columns
 from strobe.spark.schema.arrow import Rows
 
 

@@ -13,7 +13,7 @@ MESSAGES_MAX = (1 << 31) - 1
 """Messages of one frame: an `int`."""
 
 
-def examine(snapshot: CommittedSnapshot) -> None:
+def require_readable(snapshot: CommittedSnapshot) -> None:
     """Read all of `snapshot`; raise SnapshotError or StoreError for a wrong byte or a number that fits no column."""
     snapshot.verify_states()
     require_fit(snapshot)

@@ -4,7 +4,12 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache, cached_property
 from typing import Protocol
 
-from strobe.causality.pictures import Picture, Stance, make_picture, picture_of
+from strobe.causality.predicate_input import (
+    PredicateInput,
+    ProcessDeclaration,
+    make_predicate_input,
+    predicate_input_of,
+)
 from strobe.declarations import NOTHING
 from strobe.errors import SnapshotCorrupt
 from strobe.protocol.values.fragment import LocalState, Snapshot
@@ -12,11 +17,12 @@ from strobe.protocol.values.frames import InFlight
 from strobe.protocol.values.ids import SnapshotId
 from strobe.protocol.values.log_entries import BlobRef, Manifest, ProcessRecord, Section
 from strobe.protocol.values.view import View
-from strobe.spark.rows.frontier_arrays import End, FrontierArrays
-from strobe.spark.rows.view_columns import view_columns
+from strobe.spark.log.snapshot_reader import SnapshotReader
+from strobe.spark.rows.frontier_arrays import End, FrontierArrays, view_columns
 from strobe.storage.content.blobs import blob_name
-from strobe.storage.content.frames_blob import RECORD, unpack_frames
+from strobe.storage.content.frames_blob import unpack_frames
 from strobe.storage.content.manifests import to_state
+from strobe.storage.content.summaries import sizes
 from strobe.storage.entries.commit_decoder import OncePerObject
 
 InFlightFrames = dict[str, tuple[InFlight, ...]]
@@ -91,7 +97,7 @@ class CommittedSnapshot(Protocol):
     def states(self, process: str | None = None) -> Iterator[tuple[str, LocalState]]:
         """Yield the state of each process that has one, or of one `process`."""
 
-    def picture(self) -> Picture:
+    def predicate_input(self) -> PredicateInput:
         """Return what each process declares at the cut, and what the messages in flight carry."""
 
     def verify_states(self) -> None:
@@ -134,15 +140,11 @@ class StoredSnapshot(_WithEnds):
 
     @property
     def state_bytes(self) -> int:
-        return sum(
-            record.state.bytes + sum(delta.bytes for delta in record.deltas)
-            for record in self.manifest.processes.values()
-        )
+        return sizes(self.manifest.processes).state_bytes
 
     @property
     def in_flight_bytes(self) -> int:
-        sections = (section for record in self.manifest.processes.values() for section in record.in_flight.values())
-        return sum(section.bytes - RECORD.size * section.frames for section in sections)
+        return sizes(self.manifest.processes).in_flight_bytes
 
     @cached_property
     def recorded(self) -> dict[str, ProcessPart]:
@@ -171,12 +173,12 @@ class StoredSnapshot(_WithEnds):
             if process in (None, name):
                 yield name, to_state(record, self._read)
 
-    def picture(self) -> Picture:
-        stances = {
-            process: Stance(record.declared or NOTHING, len(record.timers))
+    def predicate_input(self) -> PredicateInput:
+        declarations = {
+            process: ProcessDeclaration(record.declared or NOTHING, len(record.timers))
             for process, record in self.manifest.processes.items()
         }
-        return make_picture(self.id, self.view, stances, dict(self.frames()))
+        return make_predicate_input(self.id, self.view, declarations, dict(self.frames()))
 
     def verify_states(self) -> None:
         for record in self.manifest.processes.values():
@@ -186,6 +188,11 @@ class StoredSnapshot(_WithEnds):
     def _corrupt(self, process: str, record: ProcessRecord, error: ValueError) -> SnapshotCorrupt:
         place = blob_name(record.frames) if record.frames is not None else "its manifest"
         return SnapshotCorrupt(self.id, f"{place}, of process {process}: {error}")
+
+
+def read_snapshot(reader: SnapshotReader, snapshot_id: str, position: int) -> StoredSnapshot:
+    """Return the snapshot that was committed at `position`. Its blobs are read when its rows need them."""
+    return StoredSnapshot(snapshot_id, position, reader.commit(position, snapshot_id).manifest, reader.blob)
 
 
 class SnapshotInMemory(_WithEnds):
@@ -225,8 +232,8 @@ class SnapshotInMemory(_WithEnds):
             if fragment.state is not None and process in (None, name):
                 yield name, fragment.state
 
-    def picture(self) -> Picture:
-        return picture_of(self._snapshot)
+    def predicate_input(self) -> PredicateInput:
+        return predicate_input_of(self._snapshot)
 
     def verify_states(self) -> None:
         """Nothing was read, so nothing can be damaged."""

@@ -13,14 +13,14 @@ Member = tuple[int, bool, bool, str | None, int | None]
 
 def activity(snapshot: CommittedSnapshot, process: str | None) -> Rows:
     """A row for each process of the view."""
-    picture = snapshot.picture()
-    waiting = dict.fromkeys(picture.stances, 0)
+    facts = snapshot.predicate_input()
+    waiting = dict.fromkeys(facts.declarations, 0)
     for channel in snapshot.view.channels:
         if channel.target in waiting:
-            waiting[channel.target] += picture.in_flight.get(channel.id, 0)
+            waiting[channel.target] += facts.in_flight.get(channel.id, 0)
     rows = [
-        (snapshot.id, name, stance.declared.active, stance.timers, waiting[name])
-        for name, stance in picture.stances.items()
+        (snapshot.id, name, declaration.declared.active, declaration.timers, waiting[name])
+        for name, declaration in facts.declarations.items()
         if process in (None, name)
     ]
     yield from _chunks(rows)
@@ -28,28 +28,28 @@ def activity(snapshot: CommittedSnapshot, process: str | None) -> Rows:
 
 def declared_waits(snapshot: CommittedSnapshot, process: str | None) -> Rows:
     """A row for each member of each term of a wait."""
-    picture = snapshot.picture()
+    facts = snapshot.predicate_input()
     rows = [
-        (snapshot.id, name, *member, member[3] is not None and picture.need_not_count(name, member[3]))
-        for name, stance in picture.stances.items()
-        if stance.declared.waits is not None and process in (None, name)
-        for member in terms(stance.declared.waits)
+        (snapshot.id, name, *member, member[3] is not None and facts.need_not_count(name, member[3]))
+        for name, declaration in facts.declarations.items()
+        if declaration.declared.waits is not None and process in (None, name)
+        for member in terms(declaration.declared.waits)
     ]
     yield from _chunks(rows)
 
 
 def declared_references(snapshot: CommittedSnapshot, process: str | None) -> Rows:
     """A row for each reference, and for each holder without references."""
-    picture = snapshot.picture()
+    facts = snapshot.predicate_input()
     rows: list[tuple[Any, ...]] = [
         (snapshot.id, keeper, holder, name)
-        for keeper, stance in picture.stances.items()
+        for keeper, declaration in facts.declarations.items()
         if process in (None, keeper)
-        for holder, names in stance.declared.references.items()
+        for holder, names in declaration.declared.references.items()
         for name in names or (None,)
     ]
     if process is None:
-        rows += [(snapshot.id, None, None, name) for name in sorted(picture.carried)]
+        rows += [(snapshot.id, None, None, name) for name in sorted(facts.carried)]
     yield from _chunks(rows)
 
 

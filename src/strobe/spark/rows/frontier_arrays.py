@@ -13,10 +13,15 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
+from strobe.protocol.values.frames import can_hash, seed_hash
+from strobe.protocol.values.view import ChannelSpec, View
 from strobe.spark.rows.encoded_frontiers import Layout
-from strobe.storage.entries.commit_decoder import EncodedEnds
+from strobe.storage.entries.commit_decoder import EncodedEnds, OncePerObject
 
+VIEWS_KEPT = 16
+"""How many views a worker caches: a system rarely changes its view, and stores do not share views."""
 _KNOWN_MAX = 64
 _count = attrgetter("count")
 _hash = attrgetter("hash")
@@ -35,6 +40,32 @@ Parts = Mapping[str, Mapping[str, Any]]
 """The recorded channel ends of each process."""
 Wanted = list[tuple[str, str]]
 """The channels of a view, each with the process at one side of it."""
+
+
+class ViewColumns:
+    """The channels of a view, in its order: columns that all its snapshots share, built once."""
+
+    def __init__(self, view: View) -> None:
+        channels = view.channels
+        self.senders = [(channel.id, channel.source) for channel in channels]
+        self.receivers = [(channel.id, channel.target) for channel in channels]
+        self.channel = pa.array([channel.id for channel in channels], pa.string())
+        self.source = pa.array([channel.source for channel in channels], pa.string())
+        self.target = pa.array([channel.target for channel in channels], pa.string())
+        self.kind = pa.array([channel.kind for channel in channels], pa.string())
+        self.incarnation = pa.array([channel.incarnation for channel in channels], pa.int64())
+        self.hash = pa.array([channel.hash for channel in channels], pa.string())
+        self.unused_hash = pa.array([_unused_hash(channel) for channel in channels], pa.binary())
+
+
+def _unused_hash(channel: ChannelSpec) -> bytes | None:
+    if not can_hash(channel.kind, channel.hash):
+        return None
+    return seed_hash(channel.id, channel.incarnation, channel.hash)
+
+
+view_columns = OncePerObject(ViewColumns, VIEWS_KEPT)
+"""The columns of a view."""
 
 
 class RecordedChannels:

@@ -1,6 +1,6 @@
 """The rows of `frontiers`, the largest table: built with as little Python per row as possible.
 
-The view's columns are built once for all its snapshots (view_columns.py). The recorded ends come process by process
+The view's columns are built once for all its snapshots. The recorded ends come process by process
 (frontier_arrays.py), and are put into the order of the view's channels.
 """
 
@@ -13,8 +13,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from strobe.spark.rows.committed_snapshot import CommittedSnapshot
-from strobe.spark.rows.frontier_arrays import End, FrontierArrays, RecordedChannels, hash_bytes
-from strobe.spark.rows.view_columns import ViewColumns, view_columns
+from strobe.spark.rows.frontier_arrays import (
+    End,
+    FrontierArrays,
+    RecordedChannels,
+    ViewColumns,
+    hash_bytes,
+    view_columns,
+)
 from strobe.spark.schema.arrow import Chunks, Rows
 
 

@@ -1,1 +1,5 @@
-"""The tables' names, columns and types, for Spark and for Arrow. All of `strobe.spark` builds on these."""
+"""The names, columns and types of all tables, for Spark and for Arrow. The other rooms build on these.
+
+In: values in MessagePack and Arrow columns. Out: Arrow batches of exactly these types, values of users as VARIANT
+(S3).
+"""

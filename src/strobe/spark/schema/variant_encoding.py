@@ -40,7 +40,7 @@ Variant = tuple[bytes, bytes]
 """`value` and `metadata`."""
 
 
-class CannotSay(Exception):
+class NoVariant(Exception):
     """A variant cannot express this value."""
 
 
@@ -48,12 +48,12 @@ def to_variant(data: bytes | memoryview) -> Variant | None:
     """Return one MessagePack value as a variant, or None if it is malformed or a variant cannot express it."""
     try:
         return variant_of(_decode(data))
-    except (msgspec.MsgspecError, CannotSay, TypeError, ValueError, RecursionError):
+    except (msgspec.MsgspecError, NoVariant, TypeError, ValueError, RecursionError):
         return None
 
 
 def variant_of(value: Any) -> Variant:
-    """Return a decoded value as a variant; raise CannotSay if there is none."""
+    """Return a decoded value as a variant; raise NoVariant if there is none."""
     if type(value) is dict:
         record = _record(value)
         if record is not None:
@@ -68,7 +68,7 @@ def variant_of(value: Any) -> Variant:
     else:
         encoded, metadata = _scalar(value), _NO_NAMES
     if len(encoded) > SIZE_MAX or len(metadata) > SIZE_MAX:
-        raise CannotSay
+        raise NoVariant
     return encoded, metadata
 
 
@@ -91,7 +91,7 @@ def to_variants(values: Sequence[bytes], decoded: Sequence[Any] | None = None) -
     for value in decoded:
         try:
             variants.append(variant_of(value))
-        except (CannotSay, TypeError, ValueError, RecursionError):
+        except (NoVariant, TypeError, ValueError, RecursionError):
             variants.append(None)
     return variants
 
@@ -169,7 +169,7 @@ def _scalar(value: Any) -> bytes:
         return _sized(15, value)
     if kind is datetime:
         return _INT8.pack(12 << 2, (value - _EPOCH) // _MICROSECOND)
-    raise CannotSay
+    raise NoVariant
 
 
 def _integer(value: int) -> bytes:
@@ -191,7 +191,7 @@ def _sized(kind: int, data: bytes) -> bytes:
 
 def _object(value: dict[Any, Any], names: dict[str, int], depth: int) -> bytes:
     if depth > DEPTH_MAX:
-        raise CannotSay
+        raise NoVariant
     fields = value if all(type(key) is str for key in value) else _printed(value)
     ids, encoded = [], []
     # Spark searches fields by bisection, in Java's order of strings.
@@ -204,7 +204,7 @@ def _object(value: dict[Any, Any], names: dict[str, int], depth: int) -> bytes:
 
 def _array(value: list[Any], names: dict[str, int], depth: int) -> bytes:
     if depth > DEPTH_MAX:
-        raise CannotSay
+        raise NoVariant
     return _composed(3, 4, None, [_encode(item, names, depth) for item in value])
 
 
@@ -231,10 +231,10 @@ def _printed(value: dict[Any, Any]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for key, item in value.items():
         if type(key) not in (str, int, float):
-            raise CannotSay
+            raise NoVariant
         fields[str(key)] = item
     if len(fields) != len(value):
-        raise CannotSay
+        raise NoVariant
     return fields
 
 

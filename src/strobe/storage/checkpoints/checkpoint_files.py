@@ -9,7 +9,7 @@ or the entries are used. If those entries were removed, the log cannot be read.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -20,13 +20,17 @@ from strobe.protocol.values.bounds import Count, Digest, ViewNumber
 from strobe.protocol.values.log_entries import Commit, Departure, EntryRef, Manifest
 from strobe.storage.checkpoints.commit_segments import CommitSegment, SegmentRef, logger
 from strobe.storage.checkpoints.folded_log import Folded
-from strobe.storage.checkpoints.segment_ranges import check_stretches
 from strobe.storage.entries.log_file import decode_entry, entry_name
 from strobe.storage.entries.log_state import ReadManifest
 from strobe.storage.files.backend import StorageBackend
 from strobe.storage.files.checksummed_json import UNSEALED, check_seal, seal
 from strobe.storage.files.layout import CHECKPOINTS
 
+MERGED = 16
+"""The number of segments merged into one."""
+EVERY_MAX = 1 << 16
+"""Maximum number of entries of a segment before merging. It bounds the number of segments for a position, so that
+impossible positions are refused."""
 _NAME = re.compile(r"(\d{20})-([0-9a-f]{64})\.json")
 
 
@@ -61,7 +65,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
     def check(self) -> None:
         """Raise ValueError or UsageError if its values cannot come from any log."""
-        check_stretches([(ref.start, ref.end) for ref in self.segments], self.position, self.every)
+        check_segment_ranges([(ref.start, ref.end) for ref in self.segments], self.position, self.every)
         self.fold.check(self.position)
         check_memory(self.memory, self.position)
         leader = self.fold.term
@@ -77,6 +81,26 @@ class Loaded(msgspec.Struct, frozen=True):
 
     checkpoint: Checkpoint
     segments: list[CommitSegment]
+
+
+def segment_ranges(position: int, every: int) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of a checkpoint's segments: first the long ones, then the short ones."""
+    start = 0
+    for length in (every * MERGED, every):
+        while start + length <= position:
+            yield start, start + length
+            start += length
+
+
+def check_segment_ranges(found: Sequence[tuple[int, int]], position: int, every: int) -> None:
+    """Raise ValueError if these are not the segment ranges of a checkpoint at `position`."""
+    if not 1 <= every <= EVERY_MAX or position < every or position % every:
+        raise ValueError(f"there is no checkpoint at {position} if there is one every {every} entries")
+    long = every * MERGED
+    # Count first: an unchecked position may be huge.
+    count = position // long + position % long // every
+    if len(found) != count or list(found) != list(segment_ranges(position, every)):
+        raise ValueError("its segments are not those of its position")
 
 
 def checkpoint_name(position: int, digest: str) -> str:

@@ -51,14 +51,14 @@ class Recomputed:
         """Apply the next entry to `state`, and compare the checkpoints after it."""
         if isinstance(entry, Commit) and self._makers:
             self._commits[position] = taken.checksum
-        coming = [maker.coming(entry, state) for maker in self._makers.values()]
+        prepared = [maker.prepare(entry, state) for maker in self._makers.values()]
         state.apply(position, entry)
-        for maker, one in zip(self._makers.values(), coming, strict=True):
+        for maker, one in zip(self._makers.values(), prepared, strict=True):
             maker.take(position, one, taken, state)
         for name, checkpoint in self._wanted.get(position + 1, []):
             maker = self._makers[checkpoint.every]
             if maker.make(maker.freeze(position + 1, taken, state)).name != name:
-                problem = "is not what the entries before it come to; remove it, and another one will be written"
+                problem = "does not match the entries before it; remove it, and another one will be written"
                 self._found(name, StoreCorrupt(self._backend.url, name, problem))
 
     def _ref(self, position: int) -> EntryRef:

@@ -13,14 +13,13 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from strobe.protocol.coordinator.memory import Memory, reading_brain, recall, remember
+from strobe.protocol.coordinator.memory import Memory, recall, remember, replay_lifecycle
 from strobe.protocol.coordinator.messages import EntryLogged
 from strobe.protocol.values.log_entries import Commit, EntryRef, EpochStart, ReadEntry, Remove
-from strobe.storage.checkpoints.checkpoint_files import Checkpoint, Loaded, Origin, encode_checkpoint
+from strobe.storage.checkpoints.checkpoint_files import Checkpoint, Loaded, Origin, encode_checkpoint, segment_ranges
 from strobe.storage.checkpoints.commit_segments import CommitRow, CommitSegment, SegmentRef, encode_segment
 from strobe.storage.checkpoints.folded_log import Folded, fold
 from strobe.storage.checkpoints.removed_entries import is_superseded
-from strobe.storage.checkpoints.segment_ranges import stretches
 from strobe.storage.entries.ended_ids import EndedIds
 from strobe.storage.entries.log_state import LogState, ReadManifest
 from strobe.storage.files.backend import StorageBackend
@@ -34,7 +33,7 @@ Reference = Callable[[int], EntryRef]
 EVERY = 1024
 
 
-class Coming(msgspec.Struct, frozen=True):
+class NextEntry(msgspec.Struct, frozen=True):
     """The next entry, with the facts that must be read from the state before it is applied."""
 
     entry: ReadEntry
@@ -83,7 +82,7 @@ class Checkpointer:
         self._header = header
         self._read_manifest = read_manifest
         self._ref = ref
-        self._brain = reading_brain()
+        self._lifecycle = replay_lifecycle()
         self._origin: Origin | None = None
         # The segments written, by their ranges; the commits after them; and the removals since.
         self._segments: dict[tuple[int, int], SegmentRef] = {}
@@ -96,27 +95,27 @@ class Checkpointer:
         self._not_before = end // self.every * self.every
         if loaded is not None:
             checkpoint = loaded.checkpoint
-            recall(self._brain, checkpoint.memory)
+            recall(self._lifecycle, checkpoint.memory)
             self._origin = checkpoint.origin
             self._segments = {(ref.start, ref.end): ref for ref in checkpoint.segments}
 
-    def coming(self, entry: ReadEntry, state: LogState) -> Coming:
+    def prepare(self, entry: ReadEntry, state: LogState) -> NextEntry:
         """Examine the next entry before `state` applies it. StoreError: required data cannot be read now."""
         removes = isinstance(entry, Remove) and entry.snapshot in state.committed and entry.snapshot not in state.pinned
-        return Coming(entry, origin_of(entry, state, self._ref), removes)
+        return NextEntry(entry, origin_of(entry, state, self._ref), removes)
 
-    def take(self, position: int, coming: Coming, taken: LogPosition, state: LogState) -> None:
+    def take(self, position: int, next_entry: NextEntry, taken: LogPosition, state: LogState) -> None:
         """Record the entry at `position`, after `state` has applied it."""
-        entry, origin = coming.entry, coming.origin
-        if isinstance(entry, EpochStart) and entry.epoch > self._brain.epoch:
+        entry, origin = next_entry.entry, next_entry.origin
+        if isinstance(entry, EpochStart) and entry.epoch > self._lifecycle.epoch:
             self._origin = origin
         departed, joined = (origin.departed, origin.joined) if origin is not None else ({}, {})
-        self._brain.handle(EntryLogged(entry, departed, joined), 0)
+        self._lifecycle.handle(EntryLogged(entry, departed, joined), 0)
         if isinstance(entry, Commit):
             complete = state.committed.get(entry.snapshot)
             if complete is not None and complete.position == position:
                 self._rows.append(CommitRow.of(position, entry.snapshot, taken.checksum, entry.at_us, entry.manifest))
-        elif isinstance(entry, Remove) and coming.removes:
+        elif isinstance(entry, Remove) and next_entry.removes:
             self._removed_at[entry.snapshot] = position
         # After an entry that was fenced off, there is no checksum to continue the chain from.
         is_due = (position + 1) % self.every == 0 and position + 1 >= self._not_before
@@ -144,7 +143,7 @@ class Checkpointer:
         """Return the files of a checkpoint. StoreError: a segment to be merged into a longer one is damaged."""
         segments: dict[str, bytes] = {}
         refs: list[SegmentRef] = []
-        for start, end in stretches(pending.position, self.every):
+        for start, end in segment_ranges(pending.position, self.every):
             live = bisect_left(pending.committed, end) - bisect_left(pending.committed, start)
             ref = self._segments.get((start, end))
             if ref is None:
@@ -172,7 +171,7 @@ class Checkpointer:
             position,
             previous,
             fold(state),
-            remember(self._brain),
+            remember(self._lifecycle),
             self._origin,
             [complete.position for complete in state.committed.values()],
             state.removed.copy(),

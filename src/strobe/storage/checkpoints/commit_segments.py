@@ -101,7 +101,7 @@ class CommitColumns(msgspec.Struct, frozen=True, array_like=True):
         _check_lengths(len(self.removed_positions), self.removed_snapshots)
         for positions in (self.positions, self.removed_positions):
             if positions and not (ref.start <= positions[0] and positions[-1] < ref.end):
-                raise ValueError("a position is outside its stretch of the log")
+                raise ValueError("a position is outside its range of the log")
             if not all(map(lt, positions, positions[1:])):
                 raise ValueError("its positions do not ascend")
         if ref.live > len(self.positions):

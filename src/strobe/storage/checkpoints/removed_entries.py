@@ -18,7 +18,7 @@ writer is before m: no reader reads it, and the next garbage collection removes 
 
 A reader lists the checkpoints when it reaches the apparent end of the log, and when an entry is missing or does not
 fit. If entries from its starting position on may have been removed, it starts again from the newest checkpoint
-(`fresher`). So files found at those positions do no harm.
+(`newer_checkpoint`). So files found at those positions do no harm.
 """
 
 from collections.abc import Collection, Hashable
@@ -57,7 +57,7 @@ def is_superseded(backend: StorageBackend, position: int) -> bool:
     return bool(newest) and position < newest[0]
 
 
-def fresher(backend: StorageBackend, header: str, position: int) -> Loaded | None:
+def newer_checkpoint(backend: StorageBackend, header: str, position: int) -> Loaded | None:
     """Return a checkpoint beyond `position` if reading must continue there because entries may have been removed."""
     if not is_superseded(backend, position):
         return None
@@ -65,7 +65,7 @@ def fresher(backend: StorageBackend, header: str, position: int) -> Loaded | Non
     return loaded if loaded is not None and loaded.checkpoint.position > position else None
 
 
-def is_untouched(backend: StorageBackend) -> bool:
+def has_all_entries(backend: StorageBackend) -> bool:
     """Return whether nothing was removed from the log yet: entry 0 exists, and entry 1 refers to it.
 
     A writer that was paused before it began the log may have created another entry 0.
@@ -80,14 +80,14 @@ def is_untouched(backend: StorageBackend) -> bool:
     return True
 
 
-def how_far_removed(backend: StorageBackend) -> Hashable:
+def removal_state(backend: StorageBackend) -> Hashable:
     """Return a value that changes when entries may have been removed, which would explain a missing entry."""
-    return tuple(newest_first(backend)), is_untouched(backend)
+    return tuple(newest_first(backend)), has_all_entries(backend)
 
 
 def required(backend: StorageBackend, header: str) -> Required:
     """Return the entries that must exist. If others are missing, they were removed on purpose."""
-    if is_untouched(backend):
+    if has_all_entries(backend):
         return Required()
     found = kept(backend, header)
     return _required_by(found[-1]) if found else Required()
@@ -99,20 +99,20 @@ def superfluous_entries(backend: StorageBackend, header: str) -> dict[str, int]:
     if len(found) < KEPT:
         return {}
     wanted = _required_by(found[-1])
-    doomed: dict[str, int] = {}
+    obsolete: dict[str, int] = {}
     for name, size in sorted(backend.sizes(LOG).items()):
         position = entry_position(name)
         if position is not None and position < wanted.start and position not in wanted.needed:
-            doomed[entry_name(position)] = size
-    return doomed
+            obsolete[entry_name(position)] = size
+    return obsolete
 
 
-def remove_entries(backend: StorageBackend, doomed: Collection[str]) -> None:
+def remove_entries(backend: StorageBackend, obsolete: Collection[str]) -> None:
     """Remove these entries. After a StoreError some may be left; the next collection removes them."""
-    if entry_name(0) in doomed:
+    if entry_name(0) in obsolete:
         backend.remove([entry_name(0)])
         backend.sync_directory(LOG)
-    backend.remove(name for name in doomed if name != entry_name(0))
+    backend.remove(name for name in obsolete if name != entry_name(0))
 
 
 def _required_by(loaded: Loaded) -> Required:

@@ -14,7 +14,7 @@ from strobe.protocol.values.view import View
 def require_whole(snapshot_id: str, manifest: Manifest) -> None:
     """Raise SnapshotCorrupt with the first mismatch if the manifest does not match its view."""
     for problem in _problems(manifest):
-        raise SnapshotCorrupt(snapshot_id, f"its manifest does not fit together: {problem}")
+        raise SnapshotCorrupt(snapshot_id, f"its manifest contradicts itself: {problem}")
 
 
 def _problems(manifest: Manifest) -> Iterator[str]:

@@ -1,13 +1,47 @@
-"""The summary of a complete snapshot for lists, computed from its manifest (E1)."""
+"""The sizes and the summary of a snapshot, computed from its manifest without reading a blob (E1)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
 from strobe.names import Name
 from strobe.protocol.values.bounds import COUNT_MAX, Count, PrintedId, ViewNumber
-from strobe.protocol.values.log_entries import Manifest
+from strobe.protocol.values.log_entries import Manifest, ProcessRecord, Section
 from strobe.storage.content.frames_blob import RECORD
+
+
+class Sizes(NamedTuple):
+    """The totals of some processes."""
+
+    state_bytes: int
+    in_flight_bytes: int
+    in_flight_messages: int
+
+
+def sizes(records: Mapping[str, ProcessRecord]) -> Sizes:
+    """Return the totals of these processes."""
+    sections = [section for record in records.values() for section in record.in_flight.values()]
+    return Sizes(
+        sum(map(state_bytes, records.values())),
+        sum(map(body_bytes, sections)),
+        sum(section.messages for section in sections),
+    )
+
+
+def state_bytes(record: ProcessRecord) -> int:
+    return record.state.bytes + sum(delta.bytes for delta in record.deltas)
+
+
+def body_bytes(section: Section) -> int:
+    """Return the total size of the frame bodies of a channel."""
+    return section.bytes - RECORD.size * section.frames
+
+
+def written_bytes(record: ProcessRecord, begin: int) -> int:
+    """Return the bytes that the process wrote for the snapshot begun at `begin`, without blobs of its parent."""
+    refs = (record.state, *record.deltas, *([record.frames] if record.frames is not None else ()))
+    return sum(ref.bytes for ref in refs if ref.begin == begin)
 
 
 class Summary(msgspec.Struct, frozen=True, array_like=True):
@@ -32,17 +66,16 @@ def total(numbers: Iterable[int]) -> int:
 
 def summarize(manifest: Manifest) -> Summary:
     """Return the summary of the snapshot with this manifest."""
-    records = manifest.processes.values()
-    sections = [section for record in records for section in record.in_flight.values()]
+    size = sizes(manifest.processes)
     return Summary(
         manifest.protocol,
         manifest.initiators,
         manifest.view.number,
         manifest.completed_us,
-        total(record.state.bytes + sum(delta.bytes for delta in record.deltas) for record in records),
-        total(section.messages for section in sections),
-        total(section.bytes - section.frames * RECORD.size for section in sections),
-        max((record.pause_us for record in records), default=0),
+        total([size.state_bytes]),
+        total([size.in_flight_messages]),
+        total([size.in_flight_bytes]),
+        max((record.pause_us for record in manifest.processes.values()), default=0),
         {process: record.duration_us for process, record in manifest.processes.items()},
         manifest.parent,
     )

@@ -1,1 +1,5 @@
-"""Log entries: the file of one entry, the state that entries add up to (`LogState`), fences, and gaps."""
+"""The entries of a log: the file of one entry, and the state that entries add up to (`LogState`).
+
+In: the bytes of entries, in order. Out: which snapshots are complete, the view, the epoch, the term; and what is
+missing or cannot be read (`gaps`, `fences`).
+"""

@@ -15,7 +15,7 @@ from strobe.storage.entries.gaps import Gap, near, positions
 from strobe.storage.entries.log_file import decode_entry, entry_name
 from strobe.storage.files.backend import StorageBackend
 
-WAY_OUT = "`strobe store repair STORE` shows what can be done"
+REMEDY = "`strobe store repair STORE` shows what can be done"
 _FENCE = b'"entry":{"type":"fence",'
 
 Error = TypeVar("Error", bound=StoreError)
@@ -26,10 +26,10 @@ def found_bytes(raw: bytes | None) -> str:
     return "" if raw is None else blake3(raw).hexdigest()
 
 
-def with_way_out(error: Error) -> Error:
+def with_remedy(error: Error) -> Error:
     """Return `error` with a hint on how to repair an unreadable entry."""
-    if WAY_OUT not in error.problem:
-        error.problem = f"{error.problem}; {WAY_OUT}"
+    if REMEDY not in error.problem:
+        error.problem = f"{error.problem}; {REMEDY}"
     return error
 
 

@@ -38,12 +38,17 @@ class Gap(msgspec.Struct, frozen=True):
     def problem(self) -> str:
         """What is wrong, and what to do."""
         if not self.is_long:
-            them = "it" if self.end == self.first + 1 else "them"
-            return f"{self.missing}, though later entries exist; restore {them} from a copy of the store"
+            return self.loss
         return (
             f"{self.missing}, though {entry_name(self.end)} exists; restore them from a copy of the store, or, if that "
             f"file is no part of this log, move it aside: `strobe store repair STORE --set-aside {self.end}`"
         )
+
+    @property
+    def loss(self) -> str:
+        """What is wrong, if the entries are known to be lost."""
+        them = "it" if self.end == self.first + 1 else "them"
+        return f"{self.missing}, though later entries exist; restore {them} from a copy of the store"
 
 
 def positions(backend: StorageBackend) -> list[int]:

@@ -190,7 +190,7 @@ class LogState:
             case _:
                 assert_never(entry)
 
-    def foresee(self, entries: Iterable[Entry]) -> "LogState":
+    def preview(self, entries: Iterable[Entry]) -> "LogState":
         """Return the state with `entries` added, but with the same `next_position`. This state is not changed."""
         future = copy(self)
         for name, value in vars(self).items():

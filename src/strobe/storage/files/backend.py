@@ -21,6 +21,9 @@ DOCUMENT_BYTES_MAX = 256 << 20
 Piece = bytes | memoryview
 """Consecutive bytes of a file."""
 
+Check = Callable[[], None]
+"""Raises an error if a file must not be created now."""
+
 
 class Unfinished(ABC):
     """A file that one writer is still writing. Others neither see nor remove it. It must be closed."""
@@ -72,10 +75,14 @@ class StorageBackend(ABC):
             self.step(steps[number], name)
 
     @abstractmethod
-    def create(self, name: str, pieces: Iterable[Piece], steps: FileSteps | None = None) -> bool:
+    def create(
+        self, name: str, pieces: Iterable[Piece], steps: FileSteps | None = None, check: Check | None = None
+    ) -> bool:
         """Create the file `name`, or return False if it exists. The caller syncs the directory.
 
-        Of any number of creators, in any number of processes, exactly one gets True.
+        Of any number of creators, in any number of processes, exactly one gets True. `check` is called last and may
+        refuse. On a disk, the file is created in the directory that `check` saw, even if another one takes its place at
+        that moment, and the directory is synced here.
         """
 
     @abstractmethod

@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from strobe.errors import StoreCorrupt, StoreError
-from strobe.private_files import NotRegularError, directory_mode, open_regular, require_directory
-from strobe.storage.files.backend import DOCUMENT_BYTES_MAX, Piece, StorageBackend, Unfinished
+from strobe.private_files import NotRegularError, directory_mode, open_regular, require_directory, sync
+from strobe.storage.files.backend import DOCUMENT_BYTES_MAX, Check, Piece, StorageBackend, Unfinished
 from strobe.storage.files.commit_steps import FileSteps, OnStep
-from strobe.storage.files.layout import DIRECTORIES, HEADER, MAKE_IT, UNFINISHED
+from strobe.storage.files.layout import CREATE_HINT, DIRECTORIES, HEADER, UNFINISHED
 
 WRITTEN_BYTES = 32 << 20
 """After this number of new bytes in a streamed file, the disk is made to start writing them."""
@@ -58,12 +58,14 @@ class Disk(StorageBackend):
                 require_directory(path)
         return path
 
-    def create(self, name: str, pieces: Iterable[Piece], steps: FileSteps | None = None) -> bool:
+    def create(
+        self, name: str, pieces: Iterable[Piece], steps: FileSteps | None = None, check: Check | None = None
+    ) -> bool:
         with self.faults(name, "write"), closing(self.open_unfinished()) as file:
             self.file_step(steps, 0, name)
             for piece in pieces:
                 file.write(piece)
-            return file.finish(name, steps)
+            return file.finish(name, steps, check)
 
     def open_unfinished(self) -> "UnfinishedFile":
         """Return a new file in tmp/, locked; it must be closed."""
@@ -157,7 +159,7 @@ class Disk(StorageBackend):
 
     def sync_directory(self, name: str) -> None:
         with self.faults(name, "sync"):
-            self._sync(Path(self.path(name, directory=True)))
+            sync(Path(self.path(name, directory=True)))
 
     def names(self, directory: str) -> list[str]:
         with self.faults(directory, "list"):
@@ -234,7 +236,7 @@ class Disk(StorageBackend):
     def _fault(self, name: str, action: str, error: OSError) -> StoreError:
         if isinstance(error, NotRegularError):
             inside = str(error.filename).removeprefix(f"{self.url}/")
-            return StoreCorrupt(self.url, inside, f"{error.strerror}; nothing that it leads to is read or removed")
+            return StoreCorrupt(self.url, inside, f"{error.strerror}; it is not followed")
         return StoreError(self.url, f"cannot {action} {name or 'itself'}: {_explain(error, action)}")
 
     def check_exclusive(self) -> None:
@@ -248,8 +250,8 @@ class Disk(StorageBackend):
                     return f"is not a directory; give the directory that holds {HEADER}"
                 empty = not creating and not os.listdir(self.root)  # noqa: PTH208 -- names
             except _NOT_HERE:
-                return None if creating else f"does not exist; check the path, or {MAKE_IT}"
-            return f"is empty; if a file system belongs here, mount it, or {MAKE_IT}" if empty else None
+                return None if creating else f"does not exist; check the path, or {CREATE_HINT}"
+            return f"is empty; if a file system belongs here, mount it, or {CREATE_HINT}" if empty else None
 
     def _make_all(self, path: Path) -> None:
         if not path.is_dir():
@@ -259,17 +261,10 @@ class Disk(StorageBackend):
     def _make(self, path: Path) -> None:
         with suppress(FileExistsError):
             path.mkdir(directory_mode())
-            self._sync(path.parent)
+            sync(path.parent)
             return
         if path != self.root:
             require_directory(str(path))
-
-    def _sync(self, path: Path) -> None:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 class UnfinishedFile(Unfinished):
@@ -292,16 +287,37 @@ class UnfinishedFile(Unfinished):
             os.posix_fadvise(self._descriptor, self._begun, self._bytes - self._begun, os.POSIX_FADV_DONTNEED)
             self._begun = self._bytes
 
-    def finish(self, name: str, steps: FileSteps | None = None) -> bool:
+    def finish(self, name: str, steps: FileSteps | None = None, check: Check | None = None) -> bool:
         self._disk.file_step(steps, 1, name)
         os.fsync(self._descriptor)
         self._disk.file_step(steps, 2, name)
         try:
-            os.link(self._disk.path(self.name), self._disk.path(name))
+            if check is None:
+                os.link(self._disk.path(self.name), self._disk.path(name))
+                self._disk.file_step(steps, 3, name)
+            else:
+                self._link_checked(name, steps, check)
         except FileExistsError:
             return False
-        self._disk.file_step(steps, 3, name)
         return True
+
+    def _link_checked(self, name: str, steps: FileSteps | None, check: Check) -> None:
+        parent, _, base = name.rpartition("/")
+        try:
+            path = self._disk.path(parent, directory=True)
+            directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            check()  # it explains better what is missing
+            raise
+        try:
+            check()
+            if not os.path.samestat(os.fstat(directory), os.lstat(path)):
+                raise StoreError(self._disk.url, f"cannot write {name}: the directory {parent} was replaced just now")
+            os.link(self._disk.path(self.name), base, dst_dir_fd=directory)
+            self._disk.file_step(steps, 3, name)
+            os.fsync(directory)
+        finally:
+            os.close(directory)
 
     def close(self) -> None:
         """Remove the name in tmp/. A finished file keeps its final name; after a failure nothing is left."""

@@ -9,7 +9,7 @@ import msgspec
 from strobe.errors import UNREADABLE, StoreAway, StoreCorrupt, StoreFormatError, StoreMissing
 from strobe.storage.files.backend import StorageBackend
 from strobe.storage.files.checksummed_json import UNSEALED, check_seal, seal
-from strobe.storage.files.layout import ASIDE, DIRECTORIES, HEADER, LOG, MAKE_IT, RUN
+from strobe.storage.files.layout import ASIDE, CREATE_HINT, DIRECTORIES, HEADER, LOG, RUN
 
 FORMAT = "strobe-store"
 VERSION = 1
@@ -122,7 +122,7 @@ def _absent(backend: StorageBackend) -> StoreMissing | StoreCorrupt:
         return StoreCorrupt(
             backend.url, HEADER, "is missing, though there is a log; restore it from a copy of the store"
         )
-    return StoreMissing(backend.url, f"holds no store (no {HEADER}); check the path, or {MAKE_IT}")
+    return StoreMissing(backend.url, f"holds no store (no {HEADER}); check the path, or {CREATE_HINT}")
 
 
 def _has_lost_header(backend: StorageBackend) -> bool:

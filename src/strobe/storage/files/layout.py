@@ -12,4 +12,4 @@ ASIDE = "aside"
 RUN = "run"
 """Addresses, logs and traces of the programs that run the system: in the same directory, but not part of the store."""
 
-MAKE_IT = "make a store: `strobe up SYSTEM --create`, or Store.create"
+CREATE_HINT = "make a store: `strobe up SYSTEM --create`, or Store.create"

@@ -22,7 +22,7 @@ from datetime import timedelta
 from typing import IO, TYPE_CHECKING, cast
 
 from strobe.errors import MissingExtra, StoreError
-from strobe.storage.files.backend import DOCUMENT_BYTES_MAX, Piece, StorageBackend, Unfinished
+from strobe.storage.files.backend import DOCUMENT_BYTES_MAX, Check, Piece, StorageBackend, Unfinished
 from strobe.storage.files.commit_steps import FileSteps, OnStep
 from strobe.storage.files.layout import UNFINISHED
 from strobe.storage.files.object_store_errors import explain, is_bucket_missing
@@ -63,13 +63,17 @@ class Objects(StorageBackend):
         with self.faults("", "open"):
             self._store = _connect(url)
 
-    def create(self, name: str, pieces: Iterable[Piece], steps: FileSteps | None = None) -> bool:
+    def create(
+        self, name: str, pieces: Iterable[Piece], steps: FileSteps | None = None, check: Check | None = None
+    ) -> bool:
         self.guard()
         with self.faults(name, "write"):
             self.file_step(steps, 0, name)
             raw = b"".join(pieces)
             self.file_step(steps, 1, name)
             self.file_step(steps, 2, name)
+            if check is not None:
+                check()
             created = self._put_new(name, raw)
             if created:
                 self.file_step(steps, 3, name)
@@ -96,7 +100,7 @@ class Objects(StorageBackend):
                     return bytes(found.bytes())
                 return bytes(self._library.get_range(self._store, name, start=0, length=bytes_max + 1))
             except FileNotFoundError as error:
-                self._believe(error)
+                self._require_store(error)
                 return None
 
     def view(self, name: str, size: int) -> memoryview | None:
@@ -104,7 +108,7 @@ class Objects(StorageBackend):
             try:
                 self._download(name, size, file.fileno())
             except FileNotFoundError as error:
-                self._believe(error)
+                self._require_store(error)
                 return None
             return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
 
@@ -113,10 +117,10 @@ class Objects(StorageBackend):
             try:
                 return self._library.head(self._store, name)["size"]
             except FileNotFoundError as error:
-                self._believe(error)
+                self._require_store(error)
                 return None
 
-    def _believe(self, error: FileNotFoundError) -> None:
+    def _require_store(self, error: FileNotFoundError) -> None:
         """Raise if the bucket or the store is missing: every object would seem to be absent."""
         if is_bucket_missing(error):
             raise error
@@ -203,7 +207,7 @@ class Objects(StorageBackend):
         try:
             return self._library.get(self._store, name).attributes.get(WRITER)
         except FileNotFoundError as error:
-            self._believe(error)
+            self._require_store(error)
             return None
 
     def _download(self, name: str, size: int, descriptor: int) -> None:

@@ -42,7 +42,7 @@ def explain(error: Exception, url: str) -> str:
         allowed = "let this user list, read, write and delete there"
         return f"access was refused ({answer or 'no reason given'}); check {_CREDENTIALS[cloud]}, or {allowed}"
     if any(code in answer for code in ("429", "500", "502", "503", "504")):
-        return f"the object store is overloaded or out of order ({answer}), again and again; try again later"
+        return f"the object store is overloaded or out of order ({answer}), also after several tries; try again later"
     if answer:
         return f"the object store refused it ({answer})"
     if "error sending request" in text or "timed out" in text or "HTTP error" in text:

@@ -53,7 +53,7 @@ def locate(url: str | Path) -> Path:
     parts = urlsplit(str(url))
     if match[1].lower() != "file":
         known = ", ".join(f"{scheme}://" for scheme in ("file", *OBJECT_SCHEMES))
-        raise UsageError(f"{match[0]} is no kind of store; give a path, or a URL that begins with one of {known}")
+        raise UsageError(f"{match[0]} is not a kind of store; give a path, or a URL that begins with one of {known}")
     if parts.netloc not in ("", "localhost"):
         raise UsageError(f"{url}: names the host {parts.netloc!r}; write file:///path, with three slashes")
     return Path(unquote(parts.path))
@@ -94,7 +94,7 @@ def _canonical_object_url(url: str) -> str:
     # Text after an @ or a ? may be a secret: such URLs are refused, and the error does not repeat them.
     if parts.query or parts.fragment or not _is_plain_host(parts):
         raise UsageError(
-            f"a {scheme}:// URL has something else in it than a bucket and a prefix, and is not repeated here; "
+            f"a {scheme}:// URL has more in it than a bucket and a prefix, and is not shown here; "
             f"write {scheme}://BUCKET/PREFIX, and give credentials and endpoints in the environment"
         )
     segments = [segment for segment in parts.path.split("/") if segment]

@@ -29,7 +29,7 @@ def create_keys(directory: Path, names: Sequence[str]) -> list[Path]:
     taken = [path.name for path in paths if path.exists()]
     if taken:
         raise UsageError(
-            f"{directory} has {', '.join(taken)} already, and replacing a key would leave its signatures without one; "
+            f"{directory} has {', '.join(taken)} already, and signatures of a replaced key cannot be checked; "
             "choose another directory, or remove the files yourself"
         )
     make_directories(directory)
@@ -54,7 +54,7 @@ def read_private_key(path: Path) -> "Ed25519PrivateKey":
 
     raw = _read(path)
     if path.stat().st_mode & 0o077:
-        raise UsageError(f"{path}: others may read this private key; run `chmod 600 {path}`")
+        raise UsageError(f"{path}: other users can read this private key; run `chmod 600 {path}`")
     with suppress(ValueError, TypeError):
         key = load_pem_private_key(raw, password=None)
         if isinstance(key, Ed25519PrivateKey):

@@ -65,12 +65,12 @@ def _difference(captured: Any, data: bytes, local: LocalState) -> str | None:
         fields = [FieldChange("", CHANGED, bytes(local.data), data)]
     if not fields:
         return None
-    some = ", ".join(_told(one) for one in fields[:FIELDS_MAX])
+    some = ", ".join(_description(one) for one in fields[:FIELDS_MAX])
     more = f" and {len(fields) - FIELDS_MAX} more" if len(fields) > FIELDS_MAX else ""
-    return f"capture() after restore() gives something else: {some}{more}"
+    return f"capture() after restore() gives another state: {some}{more}"
 
 
-def _told(one: FieldChange) -> str:
+def _description(one: FieldChange) -> str:
     if one.change != CHANGED:
         return f"{one.path or 'value'} {one.change}"
     return f"{one.path or 'value'} {one.change} ({_shown(one.before)}, then {_shown(one.after)})"

@@ -17,14 +17,12 @@ from pathlib import Path
 import msgspec
 
 from strobe.errors import StoreCorrupt, StoreError, StoreFormatError
-from strobe.protocol.values.log_entries import Begin, BlobRef, Commit, Fence
+from strobe.protocol.values.log_entries import Begin, Commit, Fence
 from strobe.storage.checkpoints.checkpoint_files import Checkpoint, Loaded, manifest_at, usable
 from strobe.storage.checkpoints.commit_segments import CommitSegment, logger
 from strobe.storage.checkpoints.folded_log import unfold
-from strobe.storage.checkpoints.removed_entries import fresher, is_superseded, is_untouched
-from strobe.storage.content.blobs import Blobs
+from strobe.storage.checkpoints.removed_entries import has_all_entries, is_superseded, newer_checkpoint
 from strobe.storage.content.manifests import blobs_of
-from strobe.storage.entries.commit_decoder import CommitDecoder
 from strobe.storage.entries.fences import Fences
 from strobe.storage.entries.gaps import Gap, gap_at
 from strobe.storage.entries.log_file import decode_entry, decode_outline, entry_name
@@ -39,7 +37,7 @@ from strobe.storage.log.terms import Terms
 _BLOB_BYTES = re.compile(rb'"blake3":"[0-9a-f]{64}","bytes":(\d+),"begin":')
 _WEIGHED_BYTES_MAX = 64 << 10
 _MISSING = "is missing, though later entries exist; restore it from a copy of the store"
-_ANOTHER = "is another store than before; bring that one back, or start over"
+_ANOTHER = "is another store than before; put the first one back, or start over"
 
 
 class Followed(msgspec.Struct, frozen=True):
@@ -62,50 +60,6 @@ def _bytes_of(raw: bytes) -> int:
     if len(raw) > _WEIGHED_BYTES_MAX:
         return len(raw)
     return len(raw) + sum(map(int, _BLOB_BYTES.findall(raw)))
-
-
-class CommitReader:
-    """Reads commits by position, and their blobs, for workers that get the positions from a follower.
-
-    `encoded_ends` is passed to the `CommitDecoder`.
-    """
-
-    def __init__(self, url: str | Path, *, encoded_ends: bool = False) -> None:
-        self.backend = backend_at(url)
-        self.blobs = Blobs(self.backend)
-        self._decoder = CommitDecoder(encoded_ends=encoded_ends)
-
-    def read_raw(self, position: int) -> bytes:
-        """Return the unchecked bytes of the entry at `position`; raise StoreError if it is missing."""
-        raw = self.backend.read(entry_name(position))
-        if raw is None:
-            raise StoreCorrupt(
-                self.backend.url, entry_name(position), "is missing; restore it from a copy of the store"
-            )
-        return raw
-
-    def read_commit(self, position: int) -> Commit:
-        """Return the commit at `position`, verified on its own; raise StoreError if there is none.
-
-        It may share objects with commits read before, and must not be modified.
-        """
-        raw = self.read_raw(position)
-        return self._decoder.decode(raw, self.backend.url, position)
-
-    def read_commit_of(self, snapshot_id: str, position: int) -> Commit:
-        """Return the commit at `position` like `read_commit`; raise StoreError if it is not of `snapshot_id`."""
-        commit = self.read_commit(position)
-        if commit.snapshot != snapshot_id:
-            raise StoreCorrupt(
-                self.backend.url,
-                entry_name(position),
-                f"is the commit of {commit.snapshot}, and not that of {snapshot_id}",
-            )
-        return commit
-
-    def read_blob(self, ref: BlobRef) -> memoryview:
-        """Return the verified bytes of a blob."""
-        return self.blobs.read(ref)
 
 
 class Follower:
@@ -176,7 +130,7 @@ class Follower:
 
     def _catch_up(self, start: int) -> bool:
         """Start from a later checkpoint if entries from `start` on may have been removed before they were read."""
-        loaded = fresher(self.backend, self._header, start) if self._may_skip else None
+        loaded = newer_checkpoint(self.backend, self._header, start) if self._may_skip else None
         if loaded is not None:
             self._begin(loaded)
         return loaded is not None
@@ -196,7 +150,7 @@ class Follower:
         except StoreCorrupt as error:
             if error.place != name:
                 raise  # the log's directory itself
-            self._pass_over(None, error.problem.removeprefix(f"{name}: "))
+            self._skip(None, error.problem.removeprefix(f"{name}: "))
             return True
         if raw is not None:
             self._take(raw)
@@ -204,7 +158,7 @@ class Follower:
 
     def _pass_gap(self) -> bool:
         """Skip a gap and return whether there was one. Raises StoreCorrupt for a long gap."""
-        if not self._is_hole(self.end):
+        if not self._is_missing(self.end):
             return False
         gap = gap_at(self.backend, self.end) or Gap(self.end, self.end + 1)
         if gap.is_long:
@@ -261,7 +215,7 @@ class Follower:
             return self._before
         if position == 0:
             return self._header
-        if is_superseded(self.backend, position - 1) and not is_untouched(self.backend):
+        if is_superseded(self.backend, position - 1) and not has_all_entries(self.backend):
             return None  # a stale writer may have created this file after the entry was removed
         name = entry_name(position - 1)
         raw = self.backend.read(name)
@@ -284,7 +238,7 @@ class Follower:
             raise StoreError(
                 self.url,
                 f"{entry_name(position)} is another entry than the commit of {snapshot_id} that was read before, as in "
-                "an older copy of the store; bring the newer one back, or start over",
+                "an older copy of the store; put the newer one back, or start over",
             )
 
     def _take(self, raw: bytes) -> None:
@@ -293,11 +247,11 @@ class Follower:
             decoded = decode_outline(raw, self.url, position, self._before)
             self._terms.require(position, decoded, self.url)
         except (StoreCorrupt, StoreFormatError) as error:
-            if self._before is not None and self._take_back(position - 1):
+            if self._before is not None and self._retract(position - 1):
                 self._before = None  # the writer of this entry had skipped the one before
                 self._take(raw)
             else:
-                self._pass_over(raw, error.problem.removeprefix(f"{entry_name(position)}: "))
+                self._skip(raw, error.problem.removeprefix(f"{entry_name(position)}: "))
             return
         self._before = decoded.checksum
         entry = self._terms.take(position, decoded)
@@ -305,10 +259,10 @@ class Follower:
             self._take_commit(position, entry, raw)
             return
         if isinstance(entry, Fence):
-            self._take_back(entry.position)
+            self._retract(entry.position)
         self._state.apply(position, entry)
 
-    def _take_back(self, position: int) -> bool:
+    def _retract(self, position: int) -> bool:
         """Forget a commit that was fenced off, and return whether there was one.
 
         Its outline was valid, but the rest of it cannot be read.
@@ -336,7 +290,7 @@ class Follower:
         if committed is not None and committed.position == position:
             self._followed.append(Followed(position, entry.snapshot, bytes=_bytes_of(raw)))
 
-    def _pass_over(self, raw: bytes | None, problem: str) -> None:
+    def _skip(self, raw: bytes | None, problem: str) -> None:
         """Skip an unreadable entry, and report it unless it was fenced off."""
         position = self.end
         if not self._fences.covers(position, raw):
@@ -360,7 +314,7 @@ class Follower:
             return False
         return isinstance(entry, Commit) and any(ref.begin in self._damaged for ref in blobs_of(entry.manifest))
 
-    def _is_hole(self, position: int) -> bool:
+    def _is_missing(self, position: int) -> bool:
         """Return whether an entry is missing while later ones exist; entries created meanwhile are not missing."""
         if not self._reaches_beyond(position) or self.backend.size(entry_name(position)) is not None:
             return False
@@ -378,7 +332,7 @@ class Follower:
     def _require_same_store(self) -> None:
         """Raise StoreError if the store is missing or was replaced: a missing log looks like the end of one."""
         if self.backend.size(HEADER) is None:
-            raise StoreError(self.url, "has gone; bring it back, and reading goes on where it was")
+            raise StoreError(self.url, "is missing; put it back, and reading continues where it stopped")
         if read_header(self.backend).blake3 != self._header:
             raise StoreError(self.url, _ANOTHER)
         if self.end and self._before is not None:
@@ -388,7 +342,7 @@ class Follower:
                 raise StoreError(
                     self.url,
                     f"{entry_name(self.end - 1)} {problem} after it had been read, as in an older copy of the store; "
-                    "bring the newer one back, or start over",
+                    "put the newer one back, or start over",
                 )
 
     def _index_of(self, position: int) -> int:

@@ -14,6 +14,8 @@ removed gets LeftBehind; a coordinator gets TakenOver if another one has started
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from enum import Enum
+from functools import partial
 
 from strobe.errors import (
     LeftBehind,
@@ -29,18 +31,29 @@ from strobe.errors import (
 from strobe.protocol.values.log_entries import Entry, EntryRef, ReadEntry, Void
 from strobe.storage.checkpoints.checkpoint_files import Checkpoint
 from strobe.storage.checkpoints.checkpoint_writer import LogPosition
-from strobe.storage.checkpoints.removed_entries import fresher, is_superseded
-from strobe.storage.entries.fences import Fences, with_way_out
+from strobe.storage.checkpoints.removed_entries import is_superseded, newer_checkpoint
+from strobe.storage.entries.fences import Fences, with_remedy
 from strobe.storage.entries.gaps import Gap, gap_at
 from strobe.storage.entries.log_file import DecodedEntry, decode_entry, encode_entry, entry_name
 from strobe.storage.files.backend import StorageBackend
-from strobe.storage.files.checksummed_json import DIGITS, UNSEALED, stated_checksum
+from strobe.storage.files.checksummed_json import DIGITS, UNSEALED, check_seal, stated_checksum
 from strobe.storage.files.commit_steps import ENTRY_STEPS, CommitStep
 from strobe.storage.files.layout import LOG
 from strobe.storage.log.log_end import last_position, probed_end, require_begun, require_newest
 from strobe.storage.log.terms import Terms
 
 _BYTES = DIGITS // 2
+
+
+class EntryMatch(Enum):
+    """What a log has at the position of an entry: that entry or another one; or it ends before it."""
+
+    HELD = "held"
+    OTHER = "other"
+    BEYOND = "beyond"
+    REMOVED = "removed"
+    # It was not read, since reading began at a checkpoint.
+    UNREAD = "unread"
 
 
 class Log:
@@ -133,7 +146,7 @@ class Log:
     def _require_current(self, position: int) -> None:
         """Raise LeftBehind or TakenOver if entries from `position` on may have been removed."""
         self._looked_s = time.monotonic()
-        if fresher(self._backend, self._header_checksum, position) is not None:
+        if newer_checkpoint(self._backend, self._header_checksum, position) is not None:
             raise self._left_behind(position)
 
     def _require_same(self, position: int) -> None:
@@ -162,7 +175,7 @@ class Log:
     def _from_newest(self) -> "Log":
         """Return the log as a new reader sees it."""
         log = Log(self._backend, self._header_checksum)
-        loaded = fresher(self._backend, self._header_checksum, 0)
+        loaded = newer_checkpoint(self._backend, self._header_checksum, 0)
         if loaded is not None:
             log.resume(loaded.checkpoint)
         for _ in log.read(log.base):
@@ -183,7 +196,7 @@ class Log:
             if isinstance(error, StoreCorrupt) and error.place != entry_name(position):
                 raise  # the log directory itself: no single entry can be skipped
             if not (self._lenient or self._fences.covers(position, raw)):
-                raise with_way_out(error) from error
+                raise with_remedy(error) from error
             self.invalid[position] = error
             return DecodedEntry(Void(f"it was fenced off: {error.problem}"), UNSEALED, self.term)
 
@@ -198,9 +211,8 @@ class Log:
         decoded = DecodedEntry(entry, checksum, self.term)
         if (problem := self._terms.problem(position, decoded)) is not None:
             raise UsageError(f"log entry {position} cannot be written: {problem}")
-        if not self._backend.create(entry_name(position), [raw], ENTRY_STEPS):
+        if not self._create(position, raw):
             raise LogConflict(self._backend.url, position)
-        self._backend.sync_directory(LOG)
         self._backend.step(CommitStep.ENTRY_DURABLE, entry_name(position))
         # Only now: after an earlier check, the entry could be removed before its creation (removed_entries.py).
         if is_superseded(self._backend, position):
@@ -213,9 +225,17 @@ class Log:
         """Raise unless `position` is the end of the log, as far as that is known."""
         try:
             self._list_once()
-            if position != len(self._checksums):
-                raise self._conflict(position)
-            self._check_predecessor(position)
+        except StoreCorrupt:
+            self._require_current(position)
+            raise
+        if position != len(self._checksums):
+            raise self._conflict(position)
+
+    def _create(self, position: int, raw: bytes) -> bool:
+        """Create the entry behind its predecessor, durably; return False if it exists."""
+        try:
+            check = partial(self._check_predecessor, position)
+            return self._backend.create(entry_name(position), [raw], ENTRY_STEPS, check)
         except StoreCorrupt:
             self._require_current(position)
             raise
@@ -223,6 +243,36 @@ class Log:
     def ref(self, position: int) -> EntryRef:
         """Return the reference to an entry that was read."""
         return EntryRef(position, self._checksums[position])
+
+    @property
+    def durable(self) -> EntryRef | None:
+        """The newest entry that is known to be on disk, if it was read."""
+        position = self._durable - 1
+        return self.ref(position) if position >= max(0, self.base - 1) and self._previous(self._durable) else None
+
+    def find(self, entry: EntryRef) -> EntryMatch:
+        """Return whether `entry` is in the log, as far as that was read. Any thread may call this.
+
+        An entry that was fenced off may have been any.
+        """
+        if entry.position >= len(self._checksums):
+            return EntryMatch.BEYOND
+        if entry.position < self.base - 1:
+            return EntryMatch.UNREAD
+        return _match(self._checksums[entry.position] in (entry.blake3, UNSEALED))
+
+    def look_up(self, entry: EntryRef) -> EntryMatch:
+        """Return whether `entry` is in the log; an entry before the checkpoint is read. StoreError: it cannot be."""
+        found = self.find(entry)
+        name = entry_name(entry.position)
+        if found is EntryMatch.UNREAD and (raw := self._backend.read(name)) is not None:
+            with suppress(StoreCorrupt):  # a damaged entry may have been any
+                found = _match(check_seal(raw, self._backend.url, name) == entry.blake3)
+                return _match(self._fences.covers(entry.position, raw)) if found is EntryMatch.OTHER else found
+            return EntryMatch.HELD
+        if found is EntryMatch.UNREAD and is_superseded(self._backend, entry.position):
+            return EntryMatch.REMOVED
+        return found
 
     def taken(self, position: int) -> LogPosition:
         """Return the log position after an entry that was read, for a checkpoint there."""
@@ -321,6 +371,10 @@ class Log:
             end = len(self._checksums)
             conflict.problem = f"log entry {position} cannot be written, the log ends before entry {end}; read it again"
         return conflict
+
+
+def _match(held: bool) -> EntryMatch:
+    return EntryMatch.HELD if held else EntryMatch.OTHER
 
 
 class _Checksums:

@@ -38,15 +38,15 @@ class Collected(msgspec.Struct, frozen=True):
     dry_run: bool
 
 
-def collect(store: Store, dry_run: bool = False, foreseen: LogState | None = None) -> Collected:
+def collect(store: Store, dry_run: bool = False, previewed: LogState | None = None) -> Collected:
     """Remove abandoned files of tmp/, unneeded blobs and their empty directories. Write a checkpoint if one is due,
     then remove older checkpoints and the log entries they cover.
 
-    A dry run can use `foreseen` as the state of the log. If some file cannot be removed, the rest is removed first, and
-    then StoreError is raised.
+    A dry run can use `previewed` as the state of the log. If some file cannot be removed, the rest is removed first,
+    and then StoreError is raised.
     """
-    assert foreseen is None or dry_run, "only what is logged is ever removed"
-    state = foreseen or store.state()
+    assert previewed is None or dry_run, "only what is logged is ever removed"
+    state = previewed or store.state()
     listed = _over(_listed_blobs(store), state)
     doomed = _unneeded(listed, state)
     failures: list[StoreError] = []

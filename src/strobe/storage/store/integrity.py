@@ -19,7 +19,7 @@ from strobe.storage.checkpoints.checkpoint_files import manifest_at
 from strobe.storage.checkpoints.checkpoint_integrity import Recomputed, unknown_names, unreferenced_damage
 from strobe.storage.checkpoints.checkpoint_writer import LogPosition
 from strobe.storage.checkpoints.folded_log import unfold
-from strobe.storage.checkpoints.removed_entries import Required, how_far_removed, required
+from strobe.storage.checkpoints.removed_entries import Required, removal_state, required
 from strobe.storage.content.blobs import Blobs, blob_directory, blob_name, directory_begin, is_digest
 from strobe.storage.content.manifests import blobs_of
 from strobe.storage.entries.fences import Fences
@@ -71,9 +71,9 @@ def _check_log(backend: StorageBackend, header: str | None, problems: list[Probl
     Return the position of the checkpoint that readers need, or 0, and the state, or None if it is unknown.
     """
     while True:
-        before, found = how_far_removed(backend), list[Problem]()
+        before, found = removal_state(backend), list[Problem]()
         result = _check_log_once(backend, header, found)
-        if not found or how_far_removed(backend) == before:  # otherwise entries may have been removed meanwhile
+        if not found or removal_state(backend) == before:  # otherwise entries may have been removed meanwhile
             problems += found
             return result
 

@@ -15,7 +15,7 @@ from strobe.protocol.values.bounds import TEXT_MAX
 from strobe.protocol.values.log_entries import Fence
 from strobe.storage.checkpoints.checkpoint_files import manifest_at, usable
 from strobe.storage.checkpoints.folded_log import unfold
-from strobe.storage.checkpoints.removed_entries import how_far_removed, required
+from strobe.storage.checkpoints.removed_entries import removal_state, required
 from strobe.storage.entries.fences import Fences, found_bytes
 from strobe.storage.entries.gaps import GAP_MAX, Gap, gap_at, positions
 from strobe.storage.entries.log_file import decode_entry, entry_name
@@ -82,9 +82,9 @@ def examine(backend: StorageBackend) -> Examined:
     for directory in DIRECTORIES:
         backend.is_directory(f"{directory}/-")  # raises if the directory is a symbolic link
     while True:
-        before = how_far_removed(backend)
+        before = removal_state(backend)
         examined = _examine(backend)
-        if not examined.open or how_far_removed(backend) == before:  # otherwise entries may have been removed meanwhile
+        if not examined.open or removal_state(backend) == before:  # otherwise entries may have been removed meanwhile
             return examined
 
 
@@ -97,10 +97,11 @@ def _examine(backend: StorageBackend) -> Examined:
         state.apply(position, entry)
     findings = _findings(backend, invalid | log.invalid)
     gap = gap_at(backend, state.next_position)
-    if gap is not None:
-        findings.append(LogFinding(gap.first, gap.end - 1, entry_name(gap.first), gap.problem, UNKNOWN, False))
-    entries = len(below) + state.next_position - log.base
     missing = _missing(backend, state.next_position)
+    if gap is not None:
+        problem = gap.loss if missing else gap.problem
+        findings.append(LogFinding(gap.first, gap.end - 1, entry_name(gap.first), problem, UNKNOWN, False))
+    entries = len(below) + state.next_position - log.base
     return Examined(entries, tuple(findings), log.base, log.base - len(below), missing, gap)
 
 

@@ -91,7 +91,7 @@ def apply(store: Store, planned: RetentionPlan, dry_run: bool = False) -> Retent
         state = store.state()
         going = tuple(name for name in planned.removed if _may_go(state, name))
         entries = [Remove(name, REASON, planned.at_us) for name in going]
-        return RetentionResult(going, collect(store, dry_run=True, foreseen=state.foresee(entries)))
+        return RetentionResult(going, collect(store, dry_run=True, previewed=state.preview(entries)))
     removed = tuple(name for name in planned.removed if remove(store, name, REASON, planned.at_us))
     return RetentionResult(removed, collect(store))
 

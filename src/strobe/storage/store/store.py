@@ -31,7 +31,7 @@ from strobe.storage.files.commit_steps import OnStep
 from strobe.storage.files.header import StoreGuard, create_header, read_header
 from strobe.storage.files.layout import HEADER
 from strobe.storage.files.urls import backend_at
-from strobe.storage.log.log import Log
+from strobe.storage.log.log import EntryMatch, Log
 from strobe.storage.log.log_end import last_position, probed_end
 from strobe.storage.store.integrity import Problem, verify_bytes
 from strobe.storage.store.snapshot_names import resolve
@@ -223,6 +223,19 @@ class Store:
         assert rows is not None, "it lies below the checkpoint"
         return EntryRef(position, rows.checksum(position))
 
+    @property
+    def durable_entry(self) -> EntryRef | None:
+        """The newest entry that is known to be on disk, or None. Any thread may read this."""
+        return self._log.durable
+
+    def find(self, entry: EntryRef) -> EntryMatch:
+        """Return whether the log, as read so far, has this entry. Any thread may call this."""
+        return self._log.find(entry)
+
+    def look_up(self, entry: EntryRef) -> EntryMatch:
+        """Return whether the log has this entry; it is read if it lies before the checkpoint."""
+        return self._log.look_up(entry)
+
     def origin(self, entry: ReadEntry) -> Origin | None:
         """Return the snapshot from which `entry` starts an epoch, if any. StoreError: it cannot be read now."""
         return origin_of(entry, self._state, self.entry_ref)
@@ -318,9 +331,9 @@ class Store:
         if self._checkpointer is None:
             self._state.apply(position, entry)
             return
-        coming = self._checkpointer.coming(entry, self._state)
+        next_entry = self._checkpointer.prepare(entry, self._state)
         self._state.apply(position, entry)
-        self._checkpointer.take(position, coming, self._log.taken(position), self._state)
+        self._checkpointer.take(position, next_entry, self._log.taken(position), self._state)
 
     def _reusable(self, opened: Opened) -> dict[str, BlobRef]:
         parent = self._state.parent_of(opened)

@@ -1,4 +1,7 @@
-"""Vector-clock logs in the format of ShiViz: reading, checking, importing as traces and exporting from traces (D7)."""
+"""Vector-clock logs in the format of ShiViz: reading, checking, importing as traces and exporting from traces (D7).
+
+In: text logs of any program that has a clock in each line. Out: traces, or every line whose clock is impossible.
+"""
 
 from strobe.traces.clock_logs.checking import ClockLogInvalid, Impossible, find_impossible
 from strobe.traces.clock_logs.exporting import to_log

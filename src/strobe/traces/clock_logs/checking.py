@@ -111,5 +111,5 @@ def _read(logged: ClockEvent) -> tuple[str, Clock]:
     if logged.host not in clock:
         return f"its own host is missing from the clock {logged.clock[:100]}", {}
     if clock[logged.host] == 0:
-        return "its own host stands at 0; the first event of a host is 1", {}
+        return "its own host is at 0; the first event of a host is 1", {}
     return "", {host: count for host, count in clock.items() if count}

@@ -79,11 +79,11 @@ def parents(event: Event, before: Event | None, by_tick: "dict[tuple[str, int], 
     news = [by_tick[host, count] for host, count in event.clock.items() if count > known.get(host, 0)]
     if len(news) < 2:
         return news
-    heard: list[Event] = []
+    direct: list[Event] = []
     for one in sorted(news, key=lambda one: -one.total):  # an event that knows more than another is not known by it
-        if not any(_knows(other, one) for other in heard):
-            heard.append(one)
-    chosen = set(map(id, heard))
+        if not any(_knows(other, one) for other in direct):
+            direct.append(one)
+    chosen = set(map(id, direct))
     return [one for one in news if id(one) in chosen]
 
 
@@ -119,12 +119,12 @@ def _lines(events: Iterable[Event], messages: "dict[tuple[str, str, int], tuple[
     lines: list[Line] = []
     for event in sorted(events, key=lambda event: (event.total, event.logged.line)):
         host, tick = event.logged.host, event.tick
-        told = {LINE_FIELD: event.logged.line, EVENT_FIELD: event.logged.event, **event.logged.fields}
-        payload = msgspec.Raw(msgspec.json.encode(told))
-        heard = receives.get((host, tick), [])
-        if heard:
-            lines.append(Receive(host, tick, *heard[0], payload=payload))
-            lines += [Receive(host, tick, *further) for further in heard[1:]]
+        fields = {LINE_FIELD: event.logged.line, EVENT_FIELD: event.logged.event, **event.logged.fields}
+        payload = msgspec.Raw(msgspec.json.encode(fields))
+        received = receives.get((host, tick), [])
+        if received:
+            lines.append(Receive(host, tick, *received[0], payload=payload))
+            lines += [Receive(host, tick, *further) for further in received[1:]]
         else:
             lines.append(Internal(host, tick, event.logged.event or None, payload=payload))
         lines += [Send(host, tick, *message) for message in sends.get((host, tick), [])]

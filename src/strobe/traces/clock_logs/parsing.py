@@ -79,8 +79,8 @@ def _parser(text: str) -> Expression:
         )
     if LINE_FIELD in expression.groups:
         raise UsageError(
-            f"the parser has a group (?<{LINE_FIELD}>...): by this name, a trace has the line that a clock stands on; "
-            "call the group otherwise"
+            f"the parser has a group (?<{LINE_FIELD}>...): in a trace, this name holds the line of the clock; "
+            "give the group another name"
         )
     return expression
 
@@ -118,7 +118,7 @@ def _called(label: str, begin: int, end: int, line: int, length: int, name: str)
         return f"the execution {label!r} (line {line})"
     if end == length:
         return name
-    return f"the text before the first delimiter of {name} (take it away, or choose what follows by --execution)"
+    return f"the text before the first delimiter of {name} (remove it, or choose an execution with --execution)"
 
 
 class _Lines:

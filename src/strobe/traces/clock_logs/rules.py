@@ -148,7 +148,7 @@ def _short(host: str) -> str:
     return host if len(host) <= _NAME_MAX else f"{host[:_NAME_MAX]}..."
 
 
-def _some(all_: Sequence[_T], told: Callable[[_T], str], between: str = "; ") -> str:
+def _some(all_: Sequence[_T], describe: Callable[[_T], str], between: str = "; ") -> str:
     """Describe the first few of many: describing all would take quadratic space in a log of many hosts."""
     more = len(all_) - _NAMED_MAX
-    return between.join(map(told, all_[:_NAMED_MAX])) + (f" and {more} more" if more > 0 else "")
+    return between.join(map(describe, all_[:_NAMED_MAX])) + (f" and {more} more" if more > 0 else "")

@@ -37,19 +37,19 @@ def _is_sound(event: Event, before: Event | None, by_host: ByHost, sound: set[in
     news = {other: count for other, count in clock.items() if count > known.get(other, 0)}
     if clock != {**known, **news}:
         return False
-    heard = [by_host[other][count] for other, count in news.items() if count in by_host.get(other, ())]
-    return len(heard) == len(news) and all(id(one) in sound for one in heard) and _counts_all(event, heard)
+    sources = [by_host[other][count] for other, count in news.items() if count in by_host.get(other, ())]
+    return len(sources) == len(news) and all(id(one) in sound for one in sources) and _counts_all(event, sources)
 
 
-def _counts_all(event: Event, heard: list[Event]) -> bool:
+def _counts_all(event: Event, sources: list[Event]) -> bool:
     """Whether `event` counts at least as much as the events it received from, and these do not know of it."""
     clock = {**event.clock, event.logged.host: event.tick - 1}
     along: set[str] = set()  # the hosts whose events others brought along
-    for place, known in enumerate(sorted(heard, key=lambda known: -known.total)):
+    for place, known in enumerate(sorted(sources, key=lambda known: -known.total)):
         if known.logged.host in along:
             continue
         if [other for other, count in known.clock.items() if clock.get(other, 0) < count]:
             return False
         if place < _BROUGHT_BY_MAX:
-            along |= {one.logged.host for one in heard if known.clock.get(one.logged.host, 0) >= one.tick}
+            along |= {one.logged.host for one in sources if known.clock.get(one.logged.host, 0) >= one.tick}
     return True

@@ -34,7 +34,7 @@ def running_coordinator(store, *words):
             coordinator.kill()
 
 
-def test_it_listens_on_loopback_unless_told_otherwise(tmp_path):
+def test_it_listens_on_loopback_by_default(tmp_path):
     """Whoever can reach its ports can take part: nobody else can, by default."""
     defaults = CoordinatorSettings()
     assert (defaults.listen, defaults.api) == ("127.0.0.1:7400", "127.0.0.1:7480")
@@ -47,7 +47,7 @@ def test_it_listens_on_loopback_unless_told_otherwise(tmp_path):
         assert [host for host, _ in listening(coordinator.pid)] == ["0.0.0.0", "127.0.0.1"]
 
 
-def test_its_log_is_one_json_object_a_line_where_that_is_asked_for(tmp_path):
+def test_its_log_is_one_json_object_per_line_on_request(tmp_path):
     addresses = ("--listen", "127.0.0.1:0", "--api", "127.0.0.1:0")
     with running_coordinator(tmp_path / "store", *addresses, "--json-logs") as (coordinator, lines):
         said = [json.loads(line) for line in lines]
@@ -62,7 +62,7 @@ def test_its_log_is_one_json_object_a_line_where_that_is_asked_for(tmp_path):
 
 
 @pytest.mark.parametrize(("how", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130), ("parent gone", 0)])
-def test_it_ends_when_it_is_told_to_while_its_store_does_not_answer(tmp_path, how, code):
+def test_it_ends_on_request_while_its_store_does_not_answer(tmp_path, how, code):
     lifeline, held = os.pipe()
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(30)

@@ -34,7 +34,7 @@ def place(request, tmp_path):
 
 
 @pytest.mark.parametrize("command", ["up", "coordinator"])
-def test_without_create_a_system_does_not_start_where_there_is_no_store(place, tmp_path, command):
+def test_without_create_a_system_does_not_start_without_a_store(place, tmp_path, command):
     path, said = place
     before = everything(tmp_path)
     result = run(command, BANK, "--store", path)
@@ -44,7 +44,7 @@ def test_without_create_a_system_does_not_start_where_there_is_no_store(place, t
     assert everything(tmp_path) == before
 
 
-def test_where_something_else_lies_no_store_is_offered_to_be_made(tmp_path):
+def test_creating_a_store_is_not_offered_in_a_used_directory(tmp_path):
     (tmp_path / "letters").touch()
     result = run("up", BANK, "--store", tmp_path)
     refused(result, "holds no store (no strobe.json); check the path")
@@ -53,7 +53,7 @@ def test_where_something_else_lies_no_store_is_offered_to_be_made(tmp_path):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_other_commands_make_nothing_where_there_is_no_store(place, tmp_path, command):
+def test_other_commands_create_no_store(place, tmp_path, command):
     path, _ = place
     before = everything(tmp_path)
     assert run(*COMMANDS[command], "--store", path).code in (2, 3)

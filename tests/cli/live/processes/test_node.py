@@ -52,7 +52,7 @@ def waiting_node(*words, **how):
         ("0.0.0.0:7400", "0.0.0.0:7400", False),
     ],
 )
-def test_a_coordinator_that_listens_everywhere_must_be_named_on_another_host(given, listens, warns, caplog):
+def test_a_coordinator_on_all_interfaces_must_be_named_on_another_host(given, listens, warns, caplog):
     _coordinator_at(given, listens)
     assert ("other host, give --coordinator HOST:7400" in caplog.text) == warns
 
@@ -69,12 +69,12 @@ def test_a_signal_ends_it_in_good_order(number, code):
     ("words", "host"),
     [((), "127.0.0.1"), (("--listen", "127.0.0.1:0"), "127.0.0.1"), (("--listen", "0.0.0.0:0"), "0.0.0.0")],
 )
-def test_it_listens_on_loopback_unless_told_otherwise(words, host):
+def test_it_listens_on_loopback_by_default(words, host):
     with waiting_node(*words) as (node, _):
         assert [place[0] for place in listening(node.pid)] == [host]
 
 
-def test_it_ends_when_whoever_started_it_is_gone():
+def test_it_ends_when_its_parent_has_ended():
     lifeline, held = os.pipe()
     environment = os.environ | {"STROBE_LIFELINE": str(lifeline)}
     with waiting_node(pass_fds=(lifeline,), env=environment) as (node, _):
@@ -83,7 +83,7 @@ def test_it_ends_when_whoever_started_it_is_gone():
         assert node.wait(30) == 0
 
 
-def test_its_log_is_one_json_object_a_line_where_that_is_asked_for():
+def test_its_log_is_one_json_object_per_line_on_request():
     with waiting_node("--json-logs") as (_, line):
         said = json.loads(line)
         assert (said["level"], said["process"]) == ("warning", "a")

@@ -65,7 +65,7 @@ def coordinator():
 RESTORED = {"epoch": 3, "restored": "000002-00000007-coordinator", "undone": {"b": 12, "a": 1234}}
 
 
-def test_restore_says_where_everybody_is_now_and_what_was_undone(coordinator):
+def test_restore_prints_the_new_epoch_and_the_undone_events(coordinator):
     coordinator.answer = RESTORED
     result = run("restore", "000002-00000007", "--api", coordinator.api)
     assert (result.code, result.err) == (0, "")
@@ -79,7 +79,7 @@ def test_restore_says_where_everybody_is_now_and_what_was_undone(coordinator):
     assert (asked["snapshot"], asked["fork"]) == ("000002-00000007", False)
 
 
-def test_restore_goes_to_the_latest_unless_told_otherwise_and_forks_only_when_told(coordinator):
+def test_restore_uses_the_latest_by_default_and_forks_only_on_request(coordinator):
     coordinator.answer = RESTORED | {"restored": None}
     result = run("restore", "--fork", "--api", coordinator.api, "--json")
     assert result.document == RESTORED | {"restored": None}
@@ -88,7 +88,7 @@ def test_restore_goes_to_the_latest_unless_told_otherwise_and_forks_only_when_to
     assert "rolled back to the beginning" in run("restore", "--api", coordinator.api).out
 
 
-def test_restore_waits_as_long_as_it_is_told_to(coordinator):
+def test_restore_waits_as_long_as_requested(coordinator):
     coordinator.answer = RESTORED
     for words, seconds in (((), 60.0), (("--timeout", "2.5"), 2.5)):
         assert run("restore", "--api", coordinator.api, *words).code == 0
@@ -97,7 +97,7 @@ def test_restore_waits_as_long_as_it_is_told_to(coordinator):
 
 
 @pytest.mark.parametrize(("http", "code"), [(400, 2), (404, 2), (409, 1), (503, 3), (504, 3)])
-def test_a_refusal_ends_with_its_reason_and_a_code_that_says_whose_fault_it_is(coordinator, http, code):
+def test_a_refused_restore_prints_the_reason_and_sets_the_exit_code(coordinator, http, code):
     coordinator.code, coordinator.answer = http, {"error": "its proof does not hold"}
     result = run("restore", "latest", "--api", coordinator.api, "--json")
     assert result.code == code
@@ -117,14 +117,14 @@ def test_the_system_that_is_meant_must_be_named_and_be_there(tmp_path, command):
     assert "nothing" in result.error
 
 
-def test_leave_says_who_is_leaving(coordinator):
+def test_leave_prints_the_leaving_process(coordinator):
     coordinator.answer = {"accepted": "process d leaves as soon as the view is settled"}
     assert run("leave", "d", "--api", coordinator.api) == (0, "d is leaving\n", "")
     assert coordinator.asked[0][0] == "/v1/processes/d/leave"
     assert run("leave", "d", "--api", coordinator.api, "--json").document == coordinator.answer
 
 
-def test_take_says_what_became_of_it_and_an_abort_is_a_failure(coordinator):
+def test_take_prints_the_outcome_and_an_abort_is_a_failure(coordinator):
     coordinator.answer = {"id": "000001-00000002-coordinator", "outcome": "committed", "reason": ""}
     result = run("snapshot", "take", "--from", "a", "--from", "b", "--api", coordinator.api)
     assert result == (0, "000001-00000002-coordinator committed\n", "")
@@ -150,7 +150,7 @@ def test_take_says_what_became_of_it_and_an_abort_is_a_failure(coordinator):
         ({}, None),
     ],
 )
-def test_take_says_once_what_holds_the_snapshot_up(coordinator, monkeypatch, status, told):
+def test_take_reports_once_what_delays_the_snapshot(coordinator, monkeypatch, status, told):
     """Where nobody sees the seconds pass as well: into a pipe."""
     monkeypatch.setattr(taking, "SOON_S", 0.0)
     coordinator.answer = {"id": "000001-00000002-coordinator", "outcome": "committed", "reason": ""}
@@ -161,11 +161,11 @@ def test_take_says_once_what_holds_the_snapshot_up(coordinator, monkeypatch, sta
     assert result == (0, "000001-00000002-coordinator committed\n", note)
 
 
-def test_take_does_not_mind_that_nobody_says_what_holds_the_snapshot_up(coordinator, monkeypatch):
+def test_take_works_without_a_reason_for_the_delay(coordinator, monkeypatch):
     monkeypatch.setattr(taking, "SOON_S", 0.0)
-    coordinator.code, coordinator.answer = 503, {"error": "all is stopped"}
+    coordinator.code, coordinator.answer = 503, {"error": "everything is stopped"}
     result = run("snapshot", "take", "--api", coordinator.api)
-    assert (result.code, result.error) == (3, "error: all is stopped")
+    assert (result.code, result.error) == (3, "error: everything is stopped")
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from strobe.cli.live import supervisor as supervising
 from strobe.cli.live.supervisor import ChildFailed, Supervisor, _with_options
 from strobe.cli.live.up_display import UpDisplay, _picture
 from strobe.cli.live.up_session import Session
-from strobe.cli.shell.signals import interruptible
+from strobe.cli.shell.waiting import interruptible
 from strobe.errors import LogReplaced, TransportError
 from strobe.protocol.values.log_entries import EntryRef
 from strobe.runtime.messages.verdicts import ConditionStatus, ConditionVerdict
@@ -43,7 +43,7 @@ def supervising_on(store, processes, program=supervising.PROGRAM):
     return Supervisor("bank.py:bank", str(store), processes, program=program)
 
 
-def test_a_log_that_grows_too_long_begins_anew_under_the_hands_of_its_child(tmp_path, monkeypatch):
+def test_a_log_that_is_too_long_is_truncated_while_its_child_writes(tmp_path, monkeypatch):
     monkeypatch.setattr(child_log, "LOG_BYTES_MAX", 1000)
     read, write = os.pipe()
     child = child_that(tmp_path, f"import os; print('x' * 1000); os.read({read}, 1); print('later')")
@@ -80,7 +80,7 @@ def test_what_a_command_ends_with_is_its_last_error_in_one_line(tmp_path, lifeli
     assert child.last_error() == "cannot listen at 127.0.0.1:1: taken; free it"
 
 
-def test_of_a_log_that_another_coordinator_writes_to_as_well_only_the_last_words_are_shown(tmp_path, lifeline):
+def test_a_log_shared_with_another_coordinator_shows_only_the_final_error(tmp_path, lifeline):
     """Whoever starts a second one for the same store is told why that cannot be, and nothing of the first one."""
     log = [
         "12:00:01.000 begun snapshot=000001-00000003-coordinator",
@@ -92,14 +92,14 @@ def test_of_a_log_that_another_coordinator_writes_to_as_well_only_the_last_words
     child = child_that(tmp_path, f"print({chr(10).join(log)!r})")
     child.start(lifeline)
     ended(child)
-    assert child.last_words() == "a coordinator runs for the store already (pid 7); stop it first:\n    kill 7"
+    assert child.final_error() == "a coordinator runs for the store already (pid 7); stop it first:\n    kill 7"
 
 
-def test_a_child_that_ends_without_a_word_is_told_of_with_the_end_of_its_log(tmp_path, lifeline):
+def test_a_child_that_ends_without_an_error_is_shown_with_its_log_tail(tmp_path, lifeline):
     child = child_that(tmp_path, "print('12:00:01.000 it begins'); print('Killed')")
     child.start(lifeline)
     ended(child)
-    assert str(ChildFailed("b", 3, child.last_words(), False)) == (
+    assert str(ChildFailed("b", 3, child.final_error(), False)) == (
         "b ended with exit code 3:\n12:00:01.000 it begins\nKilled"
     )
 
@@ -113,7 +113,7 @@ def test_a_child_that_ends_again_and_again_is_started_ever_later(tmp_path, lifel
         child.start(lifeline)
         assert ended(child) == 1
         waits.append(round(child.restart_at_s - now[0], 3))
-    assert waits == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0]
+    assert waits == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
     child.start(lifeline)
     now[0] += 60.0  # it has lived for long
     assert ended(child) == 1
@@ -126,7 +126,7 @@ def test_a_child_that_ends_again_and_again_is_started_ever_later(tmp_path, lifel
     ("name", "code", "again"),
     [("b", 0, False), ("b", 1, True), ("b", -9, True), ("b", 70, True), ("coordinator", 0, True)],
 )
-def test_who_is_started_again(tmp_path, name, code, again):
+def test_which_children_are_restarted(tmp_path, name, code, again):
     Store.create(tmp_path)
     with Supervisor("bank.py:bank", tmp_path.as_uri(), ["b"]) as supervisor:
         assert supervisor.store == str(tmp_path)
@@ -140,7 +140,7 @@ def test_who_is_started_again(tmp_path, name, code, again):
 @pytest.mark.parametrize(
     ("name", "code"), [("b", 2), ("b", 3), ("coordinator", 1), ("coordinator", 3), ("coordinator", 5)]
 )
-def test_who_ends_everything(tmp_path, name, code):
+def test_which_children_end_everything(tmp_path, name, code):
     with supervising_on(tmp_path, ["b"]) as supervisor, pytest.raises(ChildFailed) as failed:
         supervisor._judge(supervisor._add(name, []), code)
     assert failed.value.exit_code == code
@@ -153,16 +153,16 @@ def test_a_coordinator_gets_the_newest_entry_until_the_log_was_replaced(tmp_path
         coordinator = supervisor._add("coordinator", ["coordinator"])
         for position in (7, 9):
             known = SimpleNamespace(last_entry=EntryRef(position, "a" * 64), pid=coordinator.pid)
-            supervisor.saw(known)
+            supervisor.note_status(known)
         assert coordinator.arguments == ["coordinator", "--last-entry", f"9:{'a' * 64}"]
-        supervisor.saw(SimpleNamespace(last_entry=EntryRef(99, "b" * 64), pid=-1))  # of another coordinator
+        supervisor.note_status(SimpleNamespace(last_entry=EntryRef(99, "b" * 64), pid=-1))  # of another coordinator
         assert coordinator.arguments[-1].startswith("9:")
         supervisor._judge(coordinator, LogReplaced.exit_code)
         assert not coordinator.ended
         assert coordinator.arguments == ["coordinator", "--last-entry", ""]
 
 
-def test_a_coordinator_that_has_run_and_cannot_come_back_is_tried_some_times_in_a_row(tmp_path):
+def test_a_coordinator_that_cannot_restart_is_tried_several_times(tmp_path):
     """E7: its port may be taken for a moment."""
     with supervising_on(tmp_path, ["b"]) as supervisor:
         coordinator, node = supervisor._add("coordinator", []), supervisor._add("b", [])
@@ -177,7 +177,7 @@ def test_a_coordinator_that_has_run_and_cannot_come_back_is_tried_some_times_in_
                 supervisor._judge(child, code)
 
 
-def test_a_coordinator_that_is_gone_does_not_keep_its_nodes_waiting(tmp_path):
+def test_nodes_do_not_wait_for_an_ended_coordinator(tmp_path):
     """They are ended by the lifeline, at once."""
     until_cut = "import os; os.read(int(os.environ['STROBE_LIFELINE']), 1)"
     supervisor = supervising_on(tmp_path, [], program=[sys.executable, "-c"])
@@ -195,7 +195,7 @@ def test_a_coordinator_that_is_gone_does_not_keep_its_nodes_waiting(tmp_path):
     assert not killed
 
 
-def test_a_coordinator_that_takes_long_to_start_is_waited_for_and_people_are_told(tmp_path, monkeypatch, capsys):
+def test_a_coordinator_that_starts_slowly_is_awaited_and_reported(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(supervising, "SLOW_START_S", 0.01)
     slow = "import time; print('now error: the store is away', flush=True); time.sleep(0.5); raise SystemExit(3)"
     with supervising_on(tmp_path, [], program=[sys.executable, "-c"]) as supervisor:
@@ -206,7 +206,18 @@ def test_a_coordinator_that_takes_long_to_start_is_waited_for_and_people_are_tol
     assert "the coordinator is still starting: the store is away; see" in capsys.readouterr().err
 
 
-def test_whoever_interrupts_before_all_is_started_does_not_wait():
+def test_E14_a_full_disk_is_reported_though_the_coordinator_cannot_log_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(supervising, "FULL_DISK_S", 0.01)
+    monkeypatch.setattr(os, "fstatvfs", lambda file: SimpleNamespace(f_bavail=0))
+    with supervising_on(tmp_path, [], program=[sys.executable, "-c"]) as supervisor:
+        child = supervisor._add("coordinator", ["import time; time.sleep(0.5); raise SystemExit(3)"])
+        child.start(supervisor._lifeline)
+        with pytest.raises(ChildFailed):
+            supervisor._await_coordinator(child)
+    assert "coordinator.log is full; make room" in " ".join(capsys.readouterr().err.split())
+
+
+def test_an_interrupt_during_the_start_ends_at_once():
     interrupted = SimpleNamespace(start=lambda _: signal.raise_signal(signal.SIGINT))
     # Tests that run in the background of a shell were started with interrupts ignored.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -217,7 +228,7 @@ def test_whoever_interrupts_before_all_is_started_does_not_wait():
         signal.signal(signal.SIGINT, before)
 
 
-def test_what_is_started_again_says_that_it_belongs_to_what_was_started_before(tmp_path):
+def test_a_restarted_child_registers_as_part_of_the_same_run(tmp_path):
     said = "import sys; print(sys.argv[sys.argv.index('--run') + 1], flush=True); raise SystemExit(1)"
     with supervising_on(tmp_path, [], program=[sys.executable, "-c", said]) as supervisor:
         supervisor.add_node("a", "127.0.0.1:1")
@@ -258,7 +269,7 @@ def test_E12_the_table_has_the_newest_verdict_and_how_many_were_judged(line):
     assert line in console.file.getvalue()
 
 
-def test_E12_each_other_verdict_is_told_once(capsys):
+def test_E12_each_changed_verdict_is_shown_once(capsys):
     watch = UpDisplay()
     for found in ("800", "800", "790", "780", "800"):
         verdict = ConditionVerdict("holds" if found == "800" else "violated", "800", found)

@@ -25,7 +25,7 @@ from tests.live.harness import wait_until
 
 from strobe.cli.arguments.live_options import load_live
 from strobe.cli.arguments.systems import open_system
-from strobe.cli.live.child import Gone
+from strobe.cli.live.child import EndedChild
 from strobe.cli.live.supervisor import Supervisor
 from strobe.cli.live.up import coordinator_options
 from strobe.cli.live.up_display import UpDisplay, _picture
@@ -72,7 +72,7 @@ def assert_gone(pids):
             os.kill(pid, 0)
 
 
-def test_an_interrupt_takes_a_last_snapshot_from_which_the_bank_goes_on(tmp_path):
+def test_an_interrupt_takes_a_last_snapshot_to_continue_from(tmp_path):
     """R1, E1: the example that runs in the simulator runs live, unchanged; --json is one document."""
     store = tmp_path / "store"
     with started_up(BANK, "--interval", "0", "--store", store) as program:
@@ -123,7 +123,7 @@ def test_children_end_when_their_parent_is_killed(tmp_path):
             os.close(one)
 
 
-def test_a_process_that_cannot_run_stops_everything_and_says_why(tmp_path):
+def test_a_process_that_cannot_run_stops_everything_with_its_reason(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         (tmp_path / "bank.py").write_text((REPOSITORY / "examples" / "bank.py").read_text())
@@ -142,7 +142,7 @@ def test_a_process_that_cannot_run_stops_everything_and_says_why(tmp_path):
     ("words", "part"),
     [
         (["nothing.py:bank"], "cannot be read"),
-        ([BANK, "--store", "ftp://host/snapshots"], "ftp:// is no kind of store"),
+        ([BANK, "--store", "ftp://host/snapshots"], "ftp:// is not a kind of store"),
         ([BANK, "--fork"], "--fork goes with --restore ID"),
         ([BANK, "--for", "0"], "--for takes a number of seconds above 0"),
         ([BANK, "--set", "node.colour=red"], "the settings of [node] are:"),
@@ -186,7 +186,7 @@ def test_programs_with_their_own_loop_are_left_to_the_user(tmp_path, monkeypatch
     assert result.code == 1  # it was halted
 
 
-def test_who_has_left_is_told_of_and_not_started_until_it_is_needed(tmp_path, monkeypatch, capsys):
+def test_a_departed_process_is_reported_and_started_only_when_needed(tmp_path, monkeypatch, capsys):
     """E2: started again, it would join anew, which nobody has asked for."""
 
     class Fake(Supervisor):
@@ -199,7 +199,7 @@ def test_who_has_left_is_told_of_and_not_started_until_it_is_needed(tmp_path, mo
     with Fake("bank.py:bank", str(tmp_path), ["b", "c"], program=[sys.executable, "-c", ""]) as supervisor:
         supervisor.start()
         assert (supervisor.starts("b"), supervisor.starts("c")) == (1, 0)
-        Session(supervisor, ["shop", "till"])._tell_others(supervisor.left, supervisor.listen)
+        Session(supervisor, ["shop", "till"])._note_not_started(supervisor.left, supervisor.listen)
         supervisor.needed("c")
         supervisor.tick()
         assert supervisor.starts("c") == 1
@@ -211,7 +211,7 @@ def test_who_has_left_is_told_of_and_not_started_until_it_is_needed(tmp_path, mo
     ]
 
 
-def test_ports_are_free_ones_unless_a_file_says_which():
+def test_free_ports_are_used_unless_the_file_has_others():
     with open_system(BANK) as source:
         live = load_live(source)
         assert coordinator_options(live, None, None, []) == ["--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"]
@@ -231,7 +231,7 @@ def test_a_port_that_is_set_is_the_one():
         assert coordinator_options(live, None, None, both) == ["--set", both[0], "--set", both[1]]
 
 
-def test_what_was_before_this_run_is_not_told_as_if_it_happened_now(capsys):
+def test_events_from_before_this_run_are_not_shown_as_new(capsys):
     """A coordinator that has read its log knows of it; what ends while a coordinator is restarted is told."""
     old, new = finished_of("000001-00000001-x", 50), finished_of("000001-00000002-x", 150)
     rollbacks = [
@@ -255,11 +255,11 @@ def test_what_was_before_this_run_is_not_told_as_if_it_happened_now(capsys):
         '  File "m.py", line 3, in start\n    raise ValueError(error: no)\n    ^^^^^\nValueError: an error: no"',
     ],
 )
-def test_a_child_that_fails_says_why_in_one_line_without_its_traceback(tmp_path, lifeline, capsys, said):
+def test_a_failed_child_is_shown_in_one_line_without_its_traceback(tmp_path, lifeline, capsys, said):
     child = child_that(tmp_path, f"print({said!r}); raise SystemExit(1)")
     child.start(lifeline)
     assert ended(child) == 1
-    Session(SimpleNamespace())._tell_gone(Gone("b", 1, child.last_error()))
+    Session(SimpleNamespace())._show_end(EndedChild("b", 1, child.last_error()))
     told = "b ended with exit code 1: boom (m.py:3, in start()); it is started again\n"
     assert capsys.readouterr().err == told
 

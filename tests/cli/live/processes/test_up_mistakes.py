@@ -7,7 +7,7 @@ from tests.cli.command_line import BANK, run, run_apart
 
 from strobe import Process, System
 from strobe.cli.arguments import start_check
-from strobe.cli.live.old_output import refuse_old_output
+from strobe.cli.live.up import refuse_old_output
 from strobe.runtime.connectors.file_sink import FileSink
 
 SYSTEM = """

@@ -12,7 +12,7 @@ from tests.cli.live.processes.test_up import process_of
 
 from strobe.cli.live import supervisor as supervising
 from strobe.cli.live import up_session as sessions
-from strobe.cli.live.child import Gone
+from strobe.cli.live.child import EndedChild
 from strobe.cli.live.supervisor import ChildFailed, Supervisor
 from strobe.cli.live.up_display import condition_summary
 from strobe.cli.live.up_session import Session
@@ -50,7 +50,7 @@ class Children:
         self.store, self.identity = "/no/store", ""
         self.needed = self.needs.append
         self.seen = []
-        self.saw = self.seen.append
+        self.note_status = self.seen.append
 
     def tick(self):
         self.ticks += 1
@@ -84,14 +84,14 @@ def hanging():
 def in_no_time(monkeypatch):
     """What would take seconds takes none, unless it is waited for on purpose."""
     monkeypatch.setattr(sessions, "TICK_S", 0.001)
-    monkeypatch.setattr(sessions, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(sessions, "POLL_EVERY_S", 0.0)
 
 
 def looked(session):
     """Have it ask, wait for the answer, and have it look at that; return the session."""
     session._keep_running()
-    wait([session._asked])
-    session._look()
+    wait([session._request])
+    session._poll_status()
     return session
 
 
@@ -99,7 +99,7 @@ def failing(count):
     return Trouble("snapshots", f"the last {count} were aborted")
 
 
-def test_what_happens_is_told_once_and_what_is_needed_again_is_started(capsys):
+def test_events_are_shown_once_and_needed_processes_are_started(capsys):
     slow = [Trouble("slow", f"channel a->b has waited {seconds} s") for seconds in (3.1, 3.6)]
     answers = [
         TransportError("no coordinator answers"),
@@ -108,7 +108,7 @@ def test_what_happens_is_told_once_and_what_is_needed_again_is_started(capsys):
         status_of(troubles=[failing(4)]),
         status_of(halted="it crashes again and again"),
     ]
-    children = Children(answering(*answers), gone=[[], [Gone("b", -9)], [], [Gone("c", 0)], []])
+    children = Children(answering(*answers), gone=[[], [EndedChild("b", -9)], [], [EndedChild("c", 0)], []])
     session = Session(children)
     for _ in answers:
         looked(session)
@@ -121,8 +121,8 @@ def test_what_happens_is_told_once_and_what_is_needed_again_is_started(capsys):
     assert children.needs == ["a"]
 
 
-def test_a_coordinator_that_has_ended_is_said_to_be_started_again(capsys):
-    gone = [[Gone("coordinator", -9)], [Gone("coordinator", 3, "its port is taken")]]
+def test_an_ended_coordinator_is_shown_as_restarted(capsys):
+    gone = [[EndedChild("coordinator", -9)], [EndedChild("coordinator", 3, "its port is taken")]]
     session = Session(Children(answering(TransportError("no coordinator answers")), gone=gone))
     looked(looked(session))
     again = "it is started again, and processes continue meanwhile"
@@ -141,9 +141,9 @@ def test_what_ends_is_started_again_while_the_coordinator_hangs(hanging):
     assert children.ticks == 3
 
 
-def test_a_coordinator_that_hangs_is_told_of_once_and_not_called_started_again(hanging, monkeypatch, capsys):
+def test_a_hanging_coordinator_is_reported_once_and_not_as_restarted(hanging, monkeypatch, capsys):
     monkeypatch.setattr(sessions, "SILENT_S", 0.0)
-    session = Session(Children(hanging, gone=[[Gone("b", 1, "boom")]]))
+    session = Session(Children(hanging, gone=[[EndedChild("b", 1, "boom")]]))
     for _ in range(3):
         session._keep_running()
     failed, silent = capsys.readouterr().err.splitlines()
@@ -154,7 +154,7 @@ def test_a_coordinator_that_hangs_is_told_of_once_and_not_called_started_again(h
     assert capsys.readouterr().err == "the coordinator answers again\n"
 
 
-def test_a_coordinator_that_is_busy_for_a_moment_is_not_told_of(hanging, capsys):
+def test_a_briefly_busy_coordinator_is_not_reported(hanging, capsys):
     Session(Children(hanging))._keep_running()
     assert capsys.readouterr().err == ""
 
@@ -195,8 +195,8 @@ def test_a_coordinator_that_hangs_when_all_is_stopped_is_not_waited_for(tmp_path
     assert supervisor.pid("b") is None
 
 
-def test_a_coordinator_that_was_killed_right_before_the_end_comes_back_for_the_last_snapshot(capsys):
-    gone = [[Gone("coordinator", -9)]]
+def test_a_coordinator_killed_at_the_end_restarts_for_the_last_snapshot(capsys):
+    gone = [[EndedChild("coordinator", -9)]]
     children = Children(answering(status_of()), answering(TransportError("nobody"), COMMITTED), gone)
     Session(children)._take_last()
     assert children.ticks > 1
@@ -205,7 +205,7 @@ def test_a_coordinator_that_was_killed_right_before_the_end_comes_back_for_the_l
     assert told[-1] == "last snapshot: 000001-00000001-x, committed"
 
 
-def test_a_process_that_was_killed_right_before_the_end_is_started_again_for_the_last_snapshot(capsys):
+def test_a_process_killed_at_the_end_restarts_for_the_last_snapshot(capsys):
     started = threading.Event()
 
     class Restarting(Children):
@@ -217,7 +217,7 @@ def test_a_process_that_was_killed_right_before_the_end_is_started_again_for_the
         assert started.wait(60)
         return COMMITTED
 
-    Session(Restarting(answering(status_of()), taken_when_it_runs, [[Gone("b", -9)]]))._take_last()
+    Session(Restarting(answering(status_of()), taken_when_it_runs, [[EndedChild("b", -9)]]))._take_last()
     told = capsys.readouterr().err.splitlines()
     assert told == ["b was killed by SIGKILL; it is started again", "last snapshot: 000001-00000001-x, committed"]
 
@@ -229,7 +229,7 @@ def test_a_process_that_was_killed_right_before_the_end_is_started_again_for_the
         (ABORTED, "000001-00000001-x was aborted: b did not answer"),
     ],
 )
-def test_where_no_last_snapshot_can_be_taken_that_is_said_and_everything_is_stopped(monkeypatch, capsys, taken, why):
+def test_a_missing_last_snapshot_is_reported_and_everything_is_stopped(monkeypatch, capsys, taken, why):
     monkeypatch.setattr(sessions, "LAST_SNAPSHOT_S", 0.05)
     children = Children(answering(status_of()), answering(taken))
     session = Session(children)
@@ -248,20 +248,20 @@ def test_where_no_last_snapshot_can_be_taken_that_is_said_and_everything_is_stop
     ("committed", "goes_on"),
     [(2, "continues from its newest one,"), (None, "continues from its newest one, if there is one,")],
 )
-def test_from_where_a_system_goes_on_without_a_last_snapshot_is_said(capsys, committed, goes_on):
+def test_without_a_last_snapshot_the_next_start_is_explained(capsys, committed, goes_on):
     session = Session(Children(None))
     session._status = status_of(committed=committed) if committed is not None else None
-    session._tell_none("b hangs")
+    session._report_none_taken("b hangs")
     what = f"the next start {goes_on} and everything after that is undone"
     assert capsys.readouterr().err == f"no last snapshot could be taken (b hangs); {what}\n"
 
 
-def test_the_store_counts_where_the_coordinator_was_asked_before_its_newest_snapshot(tmp_path, capsys):
+def test_the_final_count_comes_from_the_store_not_from_an_older_status(tmp_path, capsys):
     children = Children(None)
     children.store = str(simulated_store(tmp_path))
     session = Session(children)
     session._status = status_of(committed=0)
-    session._tell_none("b hangs")
+    session._report_none_taken("b hangs")
     assert "the next start continues from its newest one, and" in capsys.readouterr().err
 
 
@@ -270,8 +270,8 @@ HALTED = status_of(halted=REPORT, troubles=[Trouble("halted", REPORT)])
 
 
 def test_of_a_system_that_was_halted_no_last_snapshot_is_taken(capsys):
-    refused = RequestRefused(f"all is stopped: {REPORT}")
-    session = Session(Children(answering(status_of(), HALTED), answering(refused), gone=[[Gone("b", 1, "boom")]]))
+    refused = RequestRefused(f"everything is stopped: {REPORT}")
+    session = Session(Children(answering(status_of(), HALTED), answering(refused), gone=[[EndedChild("b", 1, "boom")]]))
     session._take_last()
     session._stop()
     assert session._status.halted == REPORT
@@ -304,7 +304,7 @@ def test_a_halt_or_takeover_after_the_last_snapshot_is_reported(status, failure,
     assert children.stops == [True]
 
 
-def test_a_coordinator_that_ended_with_a_halt_while_all_was_stopped_has_its_report_read(tmp_path):
+def test_the_report_of_a_halt_during_the_stop_is_shown(tmp_path):
     Store.create(tmp_path)
     supervisor = Supervisor("bank.py:bank", str(tmp_path), [], program=[sys.executable, "-c"])
     halted = f"print('10:00 error: halted report=\"{REPORT}\"'); raise SystemExit(1)"

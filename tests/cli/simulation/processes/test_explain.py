@@ -5,12 +5,12 @@ from tests.cli.command_line import refused, run
 from strobe.simulation.mutants.protocol_mutants import StatesWithoutChannels
 
 
-def test_the_word_count_shows_an_input_held_back_until_the_barrier_has_come_on_the_other():
+def test_the_word_count_shows_an_input_held_back_until_it_is_aligned():
     result = run("explain", "--system", "wordcount")
     assert (result.code, result.err) == (0, "")
     text = " ".join(result.out.split())
     held, recorded, let_go = map(
-        text.index, ("sum holds one->sum back", "sum records its", "sum goes on with one->sum")
+        text.index, ("sum holds one->sum back", "sum records its", "sum continues to receive on one->sum")
     )
     assert held < recorded < let_go
     assert "in flight nothing" in text
@@ -35,7 +35,7 @@ def test_as_a_page_it_goes_into_a_file(tmp_path):
     assert "sum holds one->sum back" in text.replace("\\u003e", ">")
 
 
-def test_what_comes_out_otherwise_than_it_says_is_exit_code_1(monkeypatch):
+def test_an_unexpected_outcome_of_a_scene_is_exit_code_1(monkeypatch):
     monkeypatch.setattr("strobe.simulation.explain.explanations.ChandyLamport", StatesWithoutChannels)
     result = run("explain", "--system", "bank3")
     assert (result.code, "the proof fails" in result.out) == (1, True)

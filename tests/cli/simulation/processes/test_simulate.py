@@ -50,7 +50,7 @@ def lines_before(text):
     return (PROCESS + text).count("\n")
 
 
-def test_a_run_that_holds_says_seed_faults_and_what_happened(here):
+def test_a_run_prints_its_seed_faults_and_totals(here):
     result = run("simulate", BANK, "--seed", "3", "--snapshots", "5")
     assert result.code == 0
     lines = result.out.splitlines()
@@ -83,7 +83,7 @@ def test_json_is_one_document_and_the_rest_is_on_stderr(here):
     assert "seed 4, faults:" in result.err
 
 
-def test_what_is_not_checked_is_said(here):
+def test_an_unchecked_property_is_reported(here):
     result = simulate(here, "mine = pair(Counter)")
     assert result.code == 0
     assert "8 passed" in result.out
@@ -233,7 +233,7 @@ def test_a_process_that_cannot_be_copied_is_checked_as_far_as_it_can_be(here):
     assert "not checked: Locked.restore of process 'a' (it cannot be copied: TypeError: cannot pickle" in result.err
 
 
-def test_a_message_that_is_none_of_the_declared_ones_is_named(here):
+def test_a_message_of_an_undeclared_type_is_named(here):
     result = simulate(here, "mine = pair(Counter, messages=[Number])")
     assert result.code == 1
     assert "cannot decode a message on" in result.error
@@ -282,7 +282,7 @@ def test_what_is_not_of_a_simulation_is_never_replaced(here, content):
     assert sorted((path, path.is_file() and path.read_bytes()) for path in (target, *target.rglob("*"))) == before
 
 
-def test_a_leftover_with_a_file_of_somebody_else_in_it_is_not_replaced(here):
+def test_a_leftover_with_a_foreign_file_is_not_replaced(here):
     words = ("simulate", BANK, "--snapshots", "1", "--store", "kept")
     assert run(*words).code == 0
     (here / "kept" / "notes.txt").write_text("mine")

@@ -59,7 +59,7 @@ def test_list_all_shows_the_aborted_ones_with_the_reason(store):
     ]
 
 
-def test_list_last_shows_the_newest_and_says_how_many_there_are(pristine):
+def test_list_last_shows_the_newest_and_the_total_number(pristine):
     everything = run("snapshot", "list", "--store", pristine, "--json").document["snapshots"]
     newest = run("snapshot", "list", "--store", pristine, "--last", "1", "--json").document["snapshots"]
     assert len(everything) > 1
@@ -151,7 +151,7 @@ def test_opaque_states_are_shown_as_bytes(tmp_path):
     assert document["processes"][0]["encoding"] == "bytes"
 
 
-def test_verify_says_that_all_holds(pristine):
+def test_verify_reports_that_all_hold(pristine):
     one = run("snapshot", "verify", "--store", pristine)
     assert one.code == 0
     assert "1 of 1 snapshot holds" in one.out
@@ -223,7 +223,7 @@ def test_what_is_no_store_is_refused(tmp_path, words):
 
 
 @pytest.mark.parametrize("words", [("list",), ("verify",), ("collect",), ("pin", "latest")], ids=" ".join)
-def test_a_store_that_may_not_be_looked_at_is_told_with_the_way_out(store, monkeypatch, words):
+def test_a_store_without_read_permission_is_reported_with_advice(store, monkeypatch, words):
     stat = os.stat
 
     def refuse(path, *arguments, **options):
@@ -238,7 +238,7 @@ def test_a_store_that_may_not_be_looked_at_is_told_with_the_way_out(store, monke
 
 
 @pytest.mark.parametrize("words", [("list",), ("verify",), ("verify", "--all")], ids=" ".join)
-def test_a_path_that_is_too_long_is_told_with_the_way_out(tmp_path, words):
+def test_a_path_that_is_too_long_is_reported_with_advice(tmp_path, words):
     result = run("snapshot", *words, "--store", tmp_path / ("x" * 300))
     assert result.code == 3, result
     assert "cannot look at itself: File name too long; give a shorter path" in result.error

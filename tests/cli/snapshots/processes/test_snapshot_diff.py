@@ -152,7 +152,7 @@ def test_keys_are_counted_and_positions_of_the_outside_are_shown(live):
     assert "apart      +1.000 s" in result.out
 
 
-def test_show_says_how_long_each_process_took_and_what_a_keyed_state_holds(live):
+def test_show_prints_durations_and_the_contents_of_keyed_states(live):
     result = run("snapshot", "show", "--store", live)
     assert "complete after 12.3 ms, longest pause 0.4 ms" in result.out
     assert "999 keys in " in result.out

@@ -37,7 +37,7 @@ def test_a_deadlock_is_a_violation_and_is_shown_with_its_cycle(stores):
     assert not found["termination"]["holds"]
 
 
-def test_a_freeze_frame_shows_who_waits_for_whom(stores):
+def test_show_prints_which_process_waits_for_which(stores):
     result = run("snapshot", "show", "--store", stores / "greedy")
     assert "waits for" in result.out
     frame = run("snapshot", "show", "--json", "--store", stores / "greedy").document
@@ -54,7 +54,7 @@ def test_an_end_and_garbage_are_findings_and_no_violations(stores):
     assert found["garbage"]["things"] > len(found["garbage"]["garbage"]) > 0
 
 
-def test_a_system_that_declares_nothing_is_told_so(tmp_path):
+def test_a_system_without_declarations_gets_a_note(tmp_path):
     result = run("snapshot", "predicates", "--store", simulated_store(tmp_path))
     assert result.code == 0
     assert "no process declares anything" in result.out

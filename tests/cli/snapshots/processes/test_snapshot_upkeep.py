@@ -53,7 +53,7 @@ def test_what_is_not_complete_is_refused(store, command):
     refused(run("snapshot", command, "000009-", "--store", store), "there is no such snapshot")
 
 
-def test_remove_says_why_in_the_log_and_collect_frees_the_bytes(store):
+def test_remove_logs_its_reason_and_collect_frees_the_bytes(store):
     first, second, *_ = ids(store)
     result = run("snapshot", "remove", first, second[:15], "--reason", "by mistake", "--store", store)
     assert result.code == 0
@@ -70,7 +70,7 @@ def test_remove_says_why_in_the_log_and_collect_frees_the_bytes(store):
     assert run("snapshot", "verify", "--all", "--store", store).code == 0
 
 
-def test_removing_the_newest_is_refused_with_the_way_out_and_nothing_else_is_removed(store):
+def test_removing_the_newest_is_refused_and_nothing_else_is_removed(store):
     before = ids(store)
     result = run("snapshot", "remove", before[0], "latest", "--store", store)
     refused(
@@ -90,7 +90,7 @@ def test_removing_a_pinned_one_is_refused_with_the_way_out(store):
     assert run("snapshot", "remove", first, "--store", store).code == 0
 
 
-def test_removing_what_the_system_was_restored_from_is_refused_until_there_is_a_newer_one(store):
+def test_the_restored_snapshot_cannot_be_removed_until_a_newer_one_exists(store):
     first = ids(store)[0]
     append(store, EpochStart(2, 0, restored=first))
     refused(run("snapshot", "remove", first, "--store", store), "the system was restored from it")
@@ -98,7 +98,7 @@ def test_removing_what_the_system_was_restored_from_is_refused_until_there_is_a_
     assert [one["id"] for one in kept] == [first, ids(store)[-1]]
 
 
-def test_collect_without_numbers_keeps_every_complete_snapshot_and_sweeps_the_rest(store):
+def test_collect_without_numbers_keeps_every_complete_snapshot(store):
     opened = Store.open(store)
     append(store, Begin("000001-00000077-b", 1, "chandy-lamport", ("b",), 5))
     append(store, Begin("000001-00000078-b", 1, "chandy-lamport", ("b",), 5))
@@ -168,7 +168,7 @@ def test_negative_numbers_are_refused(store):
     assert run("snapshot", "collect", "--keep-last", "-1", "--store", store).code == 2
 
 
-def test_a_damaged_log_is_named_and_nothing_goes(store):
+def test_a_damaged_log_is_named_and_no_file_is_removed(store):
     entry = sorted(store.glob("log/*"))[1]
     entry.write_bytes(b"?")
     before = blobs(store)

@@ -21,7 +21,7 @@ def words_of(level):
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_every_level_says_what_was_checked_and_what_was_not(pristine, level):
+def test_every_level_reports_what_was_checked_and_what_was_not(pristine, level):
     result = run("snapshot", "verify", *words_of(level), "--store", pristine)
     assert result.code == 0
     names = ["exists", "checksums", "causal proof", "invariants", "trial restore"]
@@ -68,13 +68,13 @@ def removing(monkeypatch, store):
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_E8_with_all_what_is_removed_meanwhile_is_left_out_and_the_others_decide(store, removing, level):
+def test_E8_verify_all_leaves_out_snapshots_removed_meanwhile(store, removing, level):
     document = run("snapshot", "verify", "--all", *words_of(level), "--json", "--store", store).document
     assert (document["holds"], document["problems"], document["removed_meanwhile"]) == (True, [], [removing])
     assert [one["id"] for one in document["snapshots"]] == [name for _, name, _ in Store.open(store).list()]
 
 
-def test_E8_with_all_it_is_said_how_many_were_removed_meanwhile(store, removing):
+def test_E8_verify_all_reports_how_many_were_removed_meanwhile(store, removing):
     result = run("snapshot", "verify", "--all", "--store", store)
     assert result.code == 0
     assert " hold; 0 damaged files\n1 snapshot skipped: removed meanwhile\n" in result.out
@@ -101,17 +101,17 @@ def removing_large(monkeypatch, store):
     return oldest
 
 
-def test_E8_what_is_removed_once_the_size_of_a_large_blob_is_known_was_removed(store, monkeypatch, removing_large):
+def test_E8_a_snapshot_removed_after_a_blob_was_opened_is_reported_removed(store, monkeypatch, removing_large):
     monkeypatch.setattr(Store, "verify_bytes", lambda self: [])  # what it removes is gone before the proofs
     document = run("snapshot", "verify", "--all", "--json", "--store", store).document
     assert (document["holds"], document["removed_meanwhile"]) == (True, [removing_large])
 
 
-def test_E8_what_is_removed_while_it_is_shown_was_removed_also_where_it_is_large(store, removing_large):
+def test_E8_a_large_snapshot_removed_while_it_is_shown_is_reported_removed(store, removing_large):
     refused(run("snapshot", "show", removing_large, "--store", store), "was removed: retention")
 
 
-def test_E8_with_all_every_byte_of_large_blobs_is_looked_at_beside_retention(store, removing_large):
+def test_E8_verify_all_reads_every_byte_of_large_blobs_during_retention(store, removing_large):
     document = run("snapshot", "verify", "--all", "--json", "--store", store).document
     assert (document["holds"], document["problems"]) == (True, [])
 
@@ -140,7 +140,7 @@ def test_a_process_that_cannot_be_restored_is_named(pristine, copied):
     system = copied("self.account = state", "self.account = Account(0)")
     result = run("snapshot", "verify", "--level", "restore", "--system", system, "--store", pristine)
     assert result.code == 1
-    assert "gives something else: balance changed" in " ".join(result.out.split())
+    assert "gives another state: balance changed" in " ".join(result.out.split())
 
 
 def test_what_a_system_prints_does_not_spoil_the_document(pristine, copied):

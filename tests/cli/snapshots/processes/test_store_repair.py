@@ -18,13 +18,13 @@ def entries(store):
     return len(list((store / "log").iterdir()))
 
 
-def test_a_good_log_is_said_to_be_good(store):
+def test_a_good_log_is_reported_as_good(store):
     result = run("store", "repair", store)
     assert (result.code, result.out) == (0, f"{entries(store)} entries checked, 0 bad\n")
     assert run("store", "repair", store, "--json").document["findings"] == []
 
 
-def test_what_is_wrong_is_said_and_nothing_is_changed(store):
+def test_problems_are_reported_and_nothing_is_changed(store):
     flip(store / entry_name(1))
     before = entries(store)
     result = run("store", "repair", store)
@@ -104,7 +104,7 @@ def test_a_fifo_in_the_place_of_a_directory_is_an_error(store, directory):
     for words in (("up", BANK, "--store", store), ("snapshot", "list", "--store", store), ("store", "repair", store)):
         result = run_apart(*words, timeout_s=60.0)
         assert result.code == 1, result
-        assert f"{directory}: is a FIFO, where a directory must be" in " ".join(result.err.split())
+        assert f"{directory}: is a FIFO, but must be a directory" in " ".join(result.err.split())
 
 
 FAR = 900_000_000_000
@@ -145,6 +145,9 @@ def test_a_far_file_is_not_moved_aside_while_entries_are_lost(store):
     (store / "log" / max(path.name for path in (store / "log").iterdir())).rename(store / entry_name(FAR))
     begin = max((store / "blobs").iterdir()).name
     (store / "log" / f"{begin}.json").unlink()
+    shown = run("store", "repair", store)
+    assert shown.code == 1
+    assert "--set-aside" not in shown.out  # it would be refused
     refused(run("store", "repair", store, "--set-aside", str(FAR), "--yes"), "may be part of the log")
     assert (store / entry_name(FAR)).exists()
 

@@ -5,7 +5,7 @@ from tests.cli.command_line import REPOSITORY, run
 
 MISTAKES = {
     "receive": ("def receive(self, ctx, channel, message): message.nothing", "failed in event"),
-    "capture": ("def capture(self): return self.nothing", "the system's own code failed: AttributeError"),
+    "capture": ("def capture(self): return self.nothing", "failed in capture(): AttributeError"),
     "timer": ("def timer(self, ctx, name): ctx.send('nowhere', 1); ctx.nothing", "failed in event"),
 }
 

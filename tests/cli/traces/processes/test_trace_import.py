@@ -15,7 +15,7 @@ def log(tmp_path):
     return file
 
 
-def test_a_log_becomes_a_trace_that_can_be_asked(log, tmp_path):
+def test_a_log_becomes_a_trace_that_can_be_queried(log, tmp_path):
     trace = tmp_path / "run.jsonl"
     result = run("trace", "import", log, "--out", trace)
     assert (result.code, "3 events of 2 processes, 2 messages: the clocks hold" in result.out) == (0, True)

@@ -69,7 +69,7 @@ def test_definitely_shows_an_order_in_which_it_never_holds(trace):
     assert run("trace", "lattice", trace, "--definitely", "in_flight() == 1").code == 0
 
 
-def test_where_no_such_order_is_found_in_time_the_answer_stands_and_that_is_said(trace, monkeypatch):
+def test_without_an_example_order_in_time_the_answer_is_still_given(trace, monkeypatch):
     monkeypatch.setattr(paths, "_GUARDED_MAX", 0)
     result = run("trace", "lattice", trace, "--definitely", "a.busy and b.busy")
     assert result.code == 1
@@ -88,7 +88,7 @@ def test_a_search_that_stops_early_is_exit_code_4(trace):
     assert (found["answer"], found["stopped_by"]) == (None, "max-cuts")
 
 
-def test_a_search_that_memory_stops_is_not_told_to_look_at_more_cuts(trace, monkeypatch):
+def test_a_search_stopped_by_memory_is_not_advised_to_raise_max_cuts(trace, monkeypatch):
     monkeypatch.setattr(paths, "LEVEL_BYTES_MAX", 16)  # one cut of two processes
     monkeypatch.setattr(detection, "_DIVE_CUTS_MAX", 1)
     result = run("trace", "lattice", trace, "--definitely", "events() == 4")
@@ -115,7 +115,7 @@ def test_a_search_that_memory_stops_is_not_told_to_look_at_more_cuts(trace, monk
         (["--definitely", ""], "a value is missing here"),
     ],
 )
-def test_a_question_that_cannot_be_asked_is_refused(trace, question, problem):
+def test_an_invalid_question_is_refused(trace, question, problem):
     refused(run("trace", "lattice", trace, *question), problem)
 
 
@@ -139,6 +139,6 @@ def test_states_come_from_a_replay_of_a_full_trace(tmp_path):
     assert run("trace", "lattice", trace, "--system", BANK, "--definitely", f"{everything} < 800").code == 0
     refused(
         run("trace", "lattice", trace, "--possibly", "a.balance == 200"),
-        "tells no 'balance' of a",
+        "has no 'balance' of a",
         "replay a full trace: --system",
     )

@@ -18,7 +18,7 @@ from tests.runtime.fake_nodes import PATIENCE_S, Running, both_alive, committed,
 
 from strobe.errors import StoreError, TransportError, UsageError
 from strobe.names import RULE
-from strobe.protocol.coordinator.messages import CannotRestore, SnapshotWanted, TellView
+from strobe.protocol.coordinator.messages import CannotRestore, InstallView, SnapshotWanted
 from strobe.protocol.coordinator.rollback import RollbackTarget
 from strobe.runtime.api.client import Client, RequestRefused
 from strobe.runtime.api.discovery import Discovered, announce, discover
@@ -167,7 +167,7 @@ def test_errors_are_documents_and_browsers_are_kept_out(tmp_path: Path) -> None:
         assert (await asking("POST", "/v1/stop", "not an object")).code == 400
         for body in (b'{"reason": "\xff"}', b'{"other": ' + b"[" * 10_000, b"\x00"):
             refused = await asking("POST", "/v1/stop", body)
-            assert (refused.code, "is not what it must be" in refused.document["error"]) == (400, True)
+            assert (refused.code, "is not valid" in refused.document["error"]) == (400, True)
         assert (await asking("POST", "/v1/snapshots", {"initiators": ["x" * (1 << 20)]})).code == 413
         bad = await asking("POST", "/v1/snapshots", {"initiators": ["a/b"]})
         assert f"Expected a name ({RULE})" in str(bad.document)
@@ -228,7 +228,7 @@ def test_who_waits_when_all_is_stopped_is_told_why(tmp_path: Path) -> None:
         )
         a.send(CannotRestore("a", 1, "its restore raises"))
         for answer in await asyncio.gather(*waiting):
-            assert (answer.code, answer.document["error"].partition(": ")[0]) == (409, "all is stopped")
+            assert (answer.code, answer.document["error"].partition(": ")[0]) == (409, "everything is stopped")
             assert "its restore raises" in answer.document["error"]
         await coordinator.until(lambda: restored)
         assert "its restore raises" in str(restored[0].exception())
@@ -244,7 +244,10 @@ def test_who_waits_when_the_coordinator_ends_is_told_so(tmp_path: Path) -> None:
         await coordinator.until(lambda: coordinator.coordinator.requests.takes)
         coordinator.service.end(0)
         answer = await waiting
-        assert (answer.code, answer.document["error"]) == (409, "the coordinator ends; start it, and ask again")
+        assert (answer.code, answer.document["error"]) == (
+            409,
+            "the coordinator ends; start it, and send the request again",
+        )
 
     served(scenario, tmp_path / "store")
 
@@ -255,8 +258,8 @@ def test_E10_requests_that_were_given_up_leave_no_snapshots_to_be_taken(tmp_path
         request = {"wait": True, "timeout_s": 0.05}
         answers = await asyncio.gather(*(asking("POST", "/v1/snapshots", request) for _ in range(10)))
         assert {answer.code for answer in answers} == {504}
-        assert "it waits for b to run); it is not asked for any longer" in answers[0].document["error"]
-        assert not coordinator.coordinator.brain.schedule.wants
+        assert "it waits for b to run); the request is withdrawn" in answers[0].document["error"]
+        assert not coordinator.coordinator.lifecycle.schedule.queue
 
     served(scenario, tmp_path / "store")
 
@@ -350,7 +353,7 @@ def test_metrics_say_whether_the_store_can_be_used(tmp_path: Path) -> None:
         await both_alive(coordinator)
         await in_metrics(asking, "strobe_store_trouble 0.0")
         full = OSError(errno.ENOSPC, "No space left on device")
-        store = coordinator.coordinator.store.desk.store
+        store = coordinator.coordinator.store.log.store
         store.on_step = Mock(side_effect=full)
         coordinator.coordinator.handle(SnapshotWanted())
         await in_metrics(asking, "strobe_store_trouble 1.0", "strobe_credit_deadlocks 0.0")
@@ -388,7 +391,7 @@ def test_commands_find_the_coordinator_by_the_store_and_speak_to_it(tmp_path: Pa
         with pytest.raises(RequestRefused, match="process a is not running"):
             await asyncio.to_thread(client.leave, "a")
         returned = await coordinator.node("a", epoch=1)
-        await returned.handle(TellView)
+        await returned.handle(InstallView)
 
     served(scenario, tmp_path / "store")
     with pytest.raises(TransportError, match="no coordinator runs for the store"):
@@ -425,7 +428,9 @@ def test_a_word_that_was_left_behind_leads_to_no_other_system(tmp_path: Path, ve
                 lambda: client.restore(taken),
                 lambda: client.leave("a"),
             ):
-                with pytest.raises(TransportError, match=f"of another system, of the store {others}; start the one"):
+                with pytest.raises(
+                    TransportError, match=f"of another system, of the store {others}; start the right one"
+                ):
                     await asyncio.to_thread(call)
             assert not other.logged("rollback")
             assert (await asyncio.to_thread(Client.of_store(others).status)).committed == 1

@@ -1,6 +1,8 @@
-"""Orders that tests read."""
+"""Orders that tests read, and records that they emit."""
 
 import msgspec
+
+from strobe.runtime import FileSink
 
 
 class Order(msgspec.Struct):
@@ -12,3 +14,15 @@ def read_all(source, records_max=100):
     while found := source.poll(records_max):
         records += found
     return records
+
+
+def emit(sink, *records):
+    for record in records:
+        sink.emit(record)
+    return sink.position
+
+
+def restored(path, position, **how):
+    sink = FileSink(path, "a")
+    sink.restore(position, **({"epoch": 2, "origin": 1} | how))
+    return sink

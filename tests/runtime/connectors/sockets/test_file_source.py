@@ -35,7 +35,7 @@ class TestFileSource:
         file.write_text("1\n")
         assert source.poll(10) == [1]
 
-    def test_R2_reading_goes_on_from_any_position_after_a_rollback(self, file):
+    def test_R2_reading_continues_from_any_position_after_a_rollback(self, file):
         file.write_text("".join(f"{number}\n" for number in range(50)))
         source = FileSource(file, "a")
         source.open(0)
@@ -49,7 +49,7 @@ class TestFileSource:
             again.close()
         source.close()
 
-    def test_lines_longer_than_a_chunk_come_whole(self, file):
+    def test_lines_longer_than_a_chunk_are_read_whole(self, file):
         long = ["x" * 300_000, "y" * 700_000, "z"]
         file.write_bytes(b"".join(msgspec.json.encode(text) + b"\n" for text in long))
         source = FileSource(file, "a")
@@ -65,7 +65,7 @@ class TestFileSource:
             with pytest.raises(UsageError, match=r"orders.jsonl, line 2 \(byte 13\): Expected `int`, got `str`"):
                 source.poll(10)
 
-    def test_malformed_lines_are_skipped_and_counted_where_that_is_wished(self, file):
+    def test_malformed_lines_are_skipped_and_counted_if_configured(self, file):
         file.write_text("1\n\nnonsense\n2\n\xff\n")
         source = FileSource(file, "a", malformed="skip")
         source.open(0)
@@ -107,7 +107,7 @@ class TestFileSource:
         with pytest.raises(UsageError, match="is not the file that was read up to byte 6"):
             source.open(position)
 
-    def test_a_file_that_is_gone_is_refused(self, file):
+    def test_a_missing_file_is_refused(self, file):
         file.write_text("1\n")
         source = FileSource(file, "a")
         source.open(0)

@@ -68,9 +68,7 @@ class TestIngressLog:
         assert len(positions) == 200
         log.close()
 
-    def test_R2_what_is_appended_while_the_log_is_closed_is_in_the_log_and_in_no_other_file(
-        self, path, tmp_path, monkeypatch
-    ):
+    def test_R2_an_append_during_close_reaches_only_the_log(self, path, tmp_path, monkeypatch):
         log = IngressLog(path)
         log.append("one")
         append, others = Writer.append, []
@@ -123,7 +121,7 @@ class TestIngressLog:
         other.append("two")
         other.close()
 
-    def test_R2_a_torn_tail_is_cut_off_and_appending_goes_on(self, path):
+    def test_R2_a_torn_tail_is_cut_off_and_appending_continues(self, path):
         log = IngressLog(path)
         log.append_all(["one", "two"])
         log.close()
@@ -149,7 +147,7 @@ class TestIngressLog:
         assert log.poll(10) == ["one"]
         log.close()
 
-    def test_R2_a_power_cut_that_takes_back_the_header_takes_back_nothing_that_was_read(self, path):
+    def test_R2_a_header_set_back_by_a_power_cut_loses_nothing_read(self, path):
         log = IngressLog(path)
         first = log.append("one")
         read = log.append_all(["two", "three"])
@@ -190,7 +188,7 @@ class TestIngressLog:
         with pytest.raises(UsageError, match="does not exist, but was read up to byte 48"):
             log.open(end)
 
-    def test_R2_what_was_acknowledged_survives_the_kill_of_its_writer(self, path):
+    def test_R2_acknowledged_records_survive_a_kill_of_the_writer(self, path):
         """The writer is a program of its own; it is killed in the middle of a record."""
         child = start(appending.__name__, str(path))
         acknowledged = [int(child.stdout.readline()) for _ in range(20)]
@@ -224,7 +222,7 @@ class TestIngressLog:
             IngressLog(path).append(1)
         assert path.read_bytes() == content
 
-    def test_a_full_disk_fails_the_record_and_the_log_goes_on(self, path, monkeypatch):
+    def test_a_full_disk_fails_one_record_and_the_log_continues(self, path, monkeypatch):
         log = IngressLog(path)
         first = log.append("one")
         real = os.fdatasync
@@ -250,9 +248,7 @@ class TestIngressLog:
         assert log.poll(10) == ["one", "three"]
         log.close()
 
-    def test_appending_no_records_does_nothing_and_does_not_hide_a_failure_that_could_not_be_undone(
-        self, path, monkeypatch
-    ):
+    def test_appending_no_records_does_not_hide_an_earlier_failure(self, path, monkeypatch):
         log = IngressLog(path)
         assert log.append_all([]) == 0
         assert not path.exists()
@@ -271,10 +267,10 @@ class TestIngressLog:
         assert read_all(log) == ["one", "two"]
         log.close()
 
-    def test_a_directory_is_named_as_what_cannot_be_read(self, tmp_path):
+    def test_a_directory_is_refused_by_name(self, tmp_path):
         log = IngressLog(tmp_path, "a")
         log.open(0)
-        with pytest.raises(StrobeError, match=f"ingress log {tmp_path} cannot be read: is a directory, where"):
+        with pytest.raises(StrobeError, match=f"ingress log {tmp_path} cannot be read: is a directory, but must be"):
             log.poll(10)
         with pytest.raises(StrobeError, match="cannot be read: is a directory"):
             log.open(100)
@@ -291,7 +287,7 @@ class TestIngressLog:
         assert log.poll(10) == ["one", "three"]
         log.close()
 
-    def test_R2_nothing_is_called_appended_because_of_what_was_written_before_it(self, path, monkeypatch):
+    def test_R2_a_failed_append_is_not_confirmed_by_earlier_writes(self, path, monkeypatch):
         """The mark of a record that was never acknowledged lies there, and that of the next would be the same."""
         log = IngressLog(path)
         log.append("one")
@@ -316,9 +312,7 @@ class TestIngressLog:
             IngressLog(path).open(1)
 
     @pytest.mark.parametrize("when", ["fdatasync", "write_mark"])
-    def test_R2_a_record_that_shares_the_sync_of_who_is_interrupted_is_appended_if_readers_may_have_it(
-        self, path, monkeypatch, when
-    ):
+    def test_R2_a_record_readers_may_have_is_appended_despite_an_interrupt(self, path, monkeypatch, when):
         log = IngressLog(path)
         log.append("zero")
         begun, go, outcomes = threading.Event(), threading.Event(), []

@@ -11,7 +11,7 @@ from tests.runtime.node.sockets.host_views import trio, without
 from tests.runtime.scripted import pair
 
 from strobe.outside import Sink
-from strobe.protocol.coordinator.messages import Dismiss, Drained, Released, Reset, TellView
+from strobe.protocol.coordinator.messages import Dismiss, Drained, InstallView, Released, Reset
 from strobe.runtime import retry
 from strobe.runtime.node import effects
 
@@ -58,7 +58,7 @@ class Forgetful(Broker):
         raise KeyError("no such topic")
 
 
-def test_R2_a_process_leaves_once_its_sink_has_what_it_could_not_take_at_first(
+def test_R2_a_process_leaves_once_its_sink_has_taken_its_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(effects, "STAGE_AGAIN_S", 0.001)
@@ -71,7 +71,7 @@ def test_R2_a_process_leaves_once_its_sink_has_what_it_could_not_take_at_first(
             sink.fails_in = "prepare"
             view = without(coordinator.view, 2, "c")
             for name in "cab":
-                coordinator.links[name].send(TellView(name, view))
+                coordinator.links[name].send(InstallView(name, view))
             link = coordinator.links["c"]
             await until(lambda: Drained("c", 2, {"out": 1}) in link.said(Drained))
 
@@ -79,7 +79,7 @@ def test_R2_a_process_leaves_once_its_sink_has_what_it_could_not_take_at_first(
     assert "process c cannot leave yet: ConnectionResetError: the broker hung up" in caplog.text
 
 
-def test_R2_a_leaver_says_that_its_output_is_out_until_it_is_told_that_the_log_has_it(tmp_path: Path) -> None:
+def test_R2_a_release_is_reported_until_the_coordinator_confirms(tmp_path: Path) -> None:
     async def scenario() -> None:
         sink = Broker("c")
         async with coordinating(tmp_path, trio(sinks={"out": sink})) as coordinator:
@@ -95,7 +95,7 @@ def test_R2_a_leaver_says_that_its_output_is_out_until_it_is_told_that_the_log_h
     run(scenario())
 
 
-def test_R2_one_whose_leave_was_undone_lets_out_its_output_when_it_leaves_again(tmp_path: Path) -> None:
+def test_R2_after_an_undone_departure_the_next_one_releases_output(tmp_path: Path) -> None:
     async def scenario() -> None:
         sink = Broker("c")
         async with coordinating(tmp_path, trio(sinks={"out": sink})) as coordinator:
@@ -112,7 +112,7 @@ def test_R2_one_whose_leave_was_undone_lets_out_its_output_when_it_leaves_again(
     run(scenario())
 
 
-def test_R2_one_that_has_left_and_lets_out_its_output_does_not_join_again_for_a_rollback(tmp_path: Path) -> None:
+def test_R2_a_departed_process_releasing_output_ignores_a_rollback(tmp_path: Path) -> None:
     """Its word that all is out may cross the one that all have gone back: it is said once more, and ends it."""
 
     async def scenario() -> None:
@@ -130,7 +130,7 @@ def test_R2_one_that_has_left_and_lets_out_its_output_does_not_join_again_for_a_
     run(scenario())
 
 
-def test_R2_output_that_cannot_be_let_out_at_once_is_tried_again(
+def test_R2_a_release_that_fails_is_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(retry, "PAUSE_S_MIN", 0.001)
@@ -145,21 +145,21 @@ def test_R2_output_that_cannot_be_let_out_at_once_is_tried_again(
             assert sink.records == 7
 
     run(scenario())
-    assert "process c cannot let out its output yet: the broker hung up; trying again" in caplog.text
+    assert "process c cannot release its output yet: the broker hung up; trying again" in caplog.text
 
 
-def test_R2_a_leaver_without_the_sink_that_it_had_says_which(tmp_path: Path) -> None:
+def test_R2_a_departed_process_without_its_sink_names_it(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with coordinating(tmp_path, trio(sinks={"out": Broker("c")})) as coordinator:
             host = coordinator.run("c")
             (await coordinator.registered("c")).send(Dismiss("c", {"audit": 7}, 2))
             assert await coordinator.ended("c") == 1
-            assert "process c has left with output of its sink audit, and has no such sink any more" in host.problem
+            assert "process c has left with output of its sink audit, which it no longer has" in host.problem
 
     run(scenario())
 
 
-def test_R2_a_sink_that_cannot_tell_what_it_has_released_is_said_and_the_node_registers(
+def test_R2_a_node_registers_without_a_sinks_released_position(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
@@ -169,15 +169,13 @@ def test_R2_a_sink_that_cannot_tell_what_it_has_released_is_said_and_the_node_re
             assert link.register.released == {"out": None}
 
     run(scenario())
-    assert "sink out of process b cannot tell what it has released: KeyError: 'no such topic'" in caplog.text
+    assert "sink out of process b cannot report what it has released: KeyError: 'no such topic'" in caplog.text
 
 
 @pytest.mark.parametrize(
     "error", [StopIteration(), asyncio.CancelledError(), GeneratorExit(), SystemExit(3)], ids=lambda one: repr(one)
 )
-def test_whatever_a_sink_raises_in_its_thread_ends_the_node_with_the_reason(
-    tmp_path: Path, error: BaseException
-) -> None:
+def test_any_error_of_a_sink_in_its_thread_ends_the_node(tmp_path: Path, error: BaseException) -> None:
     """To whoever awaits it, a cancellation would mean that it was cancelled itself: the node would hang."""
 
     async def scenario() -> None:

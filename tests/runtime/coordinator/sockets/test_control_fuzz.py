@@ -88,7 +88,7 @@ HOSTILE = (
 
 def every_message(coordinator: Running, snapshot: SnapshotId) -> list[msgspec.Struct]:
     """Return each kind of message that a node may say, as process a would say it of `snapshot`."""
-    view = coordinator.coordinator.brain.view
+    view = coordinator.coordinator.lifecycle.view
     record = record_of(Store.open(coordinator.coordinator.store_url), view, "a", 0, b"state")
     channels = {channel.id: ChannelReport(5) for channel in view.outgoing("a")}
     messages = [
@@ -162,9 +162,9 @@ def as_it_is(message: msgspec.Struct, chance: Random) -> bytes:
 
 async def say(coordinator: Running, data: bytes) -> None:
     """Come back as process a with the view installed, say it, and hang up, or be hung up on."""
-    brain = coordinator.coordinator.brain
-    node = await coordinator.node("a", instance="a", epoch=brain.epoch)
-    node.send(Drained("a", brain.view.number))
+    lifecycle = coordinator.coordinator.lifecycle
+    node = await coordinator.node("a", instance="a", epoch=lifecycle.epoch)
+    node.send(Drained("a", lifecycle.view.number))
     node.writer.write(data)
     node.writer.write_eof()
     async with asyncio.timeout(20):
@@ -193,7 +193,7 @@ def test_whatever_a_node_says_the_coordinator_goes_on(
             a = await coordinator.node("a", instance="a")
             await a.start_as_told()
             await coordinator.living("b")
-            await coordinator.until(lambda: coordinator.coordinator.brain.settled)
+            await coordinator.until(lambda: coordinator.coordinator.lifecycle.settled)
             snapshot = SnapshotId(1, 1, "a")
             if open_snapshot:
                 coordinator.coordinator.handle(SnapshotWanted())
@@ -248,7 +248,7 @@ def test_every_extreme_value_that_is_not_refused_does_no_harm(tmp_path: Path) ->
             a = await coordinator.node("a", instance="a")
             await a.start_as_told()
             await coordinator.living("b")
-            await coordinator.until(lambda: coordinator.coordinator.brain.settled)
+            await coordinator.until(lambda: coordinator.coordinator.lifecycle.settled)
             for message in every_message(coordinator, SnapshotId(1, 1, "a")):
                 if not isinstance(message, Register | CannotRestore):  # the latter would rightly stop everything
                     for data in taken(message):

@@ -10,16 +10,16 @@ from tests.runtime.fake_nodes import both_alive, committed, record_of, running
 from strobe.causality.proof import verify
 from strobe.protocol import ChannelSpec
 from strobe.protocol.coordinator.messages import (
-    AskToRecord,
     Dismiss,
     Drained,
+    InstallView,
     LeaveWanted,
     RecordingFailed,
+    ReportSettled,
+    RequestRecording,
+    RestoreState,
     SnapshotStarted,
     SnapshotWanted,
-    TellRestore,
-    TellSettled,
-    TellView,
 )
 from strobe.protocol.values.ids import SnapshotId
 from strobe.protocol.values.log_entries import Abort, Begin, EpochStart, FrontierRecord, Term
@@ -52,12 +52,12 @@ def test_S1_an_empty_log_begins_with_the_first_term_epoch_and_view(tmp_path: Pat
     asyncio.run(scenario())
 
 
-def test_a_node_hears_who_it_belongs_to_then_where_others_are_then_that_it_shall_start(tmp_path: Path) -> None:
+def test_a_node_gets_its_welcome_then_addresses_then_its_start_order(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a = await coordinator.node("a", address=("127.0.0.1", 4711))
             told = await a.start_as_told()
-            assert [type(message) for message in a.heard] == [Welcome, AddressBook, TellRestore]
+            assert [type(message) for message in a.heard] == [Welcome, AddressBook, RestoreState]
             assert a.heard[0].system == Store.open(tmp_path / "store").header.store
             assert a.heard[1].addresses == {"a": ("127.0.0.1", 4711)}
             assert (told.epoch, told.restored) == (1, None)
@@ -73,7 +73,7 @@ def test_a_snapshot_is_begun_recorded_proved_and_committed(tmp_path: Path) -> No
             a, b = await both_alive(coordinator)
             coordinator.coordinator.handle(SnapshotWanted())
             begun = await a.handle(SnapshotBegun)
-            asked = await a.handle(AskToRecord)
+            asked = await a.handle(RequestRecording)
             assert asked.snapshot == begun.snapshot
             a.send(ProcessRecorded(begun.snapshot, "a", 5))
             a.store_part(begun, b"a's state")
@@ -125,7 +125,7 @@ def test_a_part_whose_blob_is_not_there_is_never_committed(tmp_path: Path) -> No
             a, b = await both_alive(coordinator)
             coordinator.coordinator.handle(SnapshotWanted())
             begun = await a.handle(SnapshotBegun)
-            view = coordinator.coordinator.brain.view
+            view = coordinator.coordinator.lifecycle.view
             record = record_of(Store.open(tmp_path / "store"), view, "a", begun.position, b"soon gone")
             (tmp_path / "store" / "blobs" / f"{begun.position:020d}" / record.state.blake3).unlink()
             a.send(FragmentStored(begun.snapshot, "a", view.number, record))
@@ -136,7 +136,7 @@ def test_a_part_whose_blob_is_not_there_is_never_committed(tmp_path: Path) -> No
     asyncio.run(scenario())
 
 
-def test_E6_the_crash_of_a_process_aborts_what_it_has_not_stored_and_that_is_retried(tmp_path: Path) -> None:
+def test_E6_a_crash_aborts_unstored_snapshots_and_retries_them(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a, b = await both_alive(coordinator)
@@ -149,7 +149,7 @@ def test_E6_the_crash_of_a_process_aborts_what_it_has_not_stored_and_that_is_ret
             assert coordinator.logged("failed")[0]["reason"] == "its disk burnt"
             # It only lost its connection: it comes back with its state, and the retry completes.
             again = await coordinator.node("b", epoch=1)
-            again.send(Drained("b", (await again.handle(TellView)).view.number))
+            again.send(Drained("b", (await again.handle(InstallView)).view.number))
             (retried, told), _ = await asyncio.gather(a.take_part(), again.take_part())
             assert told.committed
             assert retried.snapshot.counter == begun.snapshot.counter + 1
@@ -166,9 +166,9 @@ def test_E10_no_snapshot_begins_while_a_process_is_missing(tmp_path: Path) -> No
             await b.close()
             await coordinator.until(lambda: coordinator.logged("failed"))
             coordinator.coordinator.handle(SnapshotWanted())
-            assert coordinator.coordinator.brain.beginning is None
+            assert coordinator.coordinator.lifecycle.beginnings.own is None
             b = await coordinator.node("b", epoch=1)
-            b.send(Drained("b", (await b.handle(TellView)).view.number))
+            b.send(Drained("b", (await b.handle(InstallView)).view.number))
             (_, told), _ = await asyncio.gather(a.take_part(), b.take_part())
             assert told.committed
 
@@ -195,16 +195,16 @@ def test_a_node_that_says_nothing_for_too_long_has_failed_and_may_return(tmp_pat
             usual_s, members.silence_s = members.silence_s, 0.05  # it has been heard of: now its silence counts
             async with asyncio.timeout(20):
                 await a.ended.wait()
-            assert "said nothing" in coordinator.logged("failed")[0]["reason"]
+            assert "sent nothing" in coordinator.logged("failed")[0]["reason"]
             assert coordinator.service.status().processes[0].state == "missing"
             members.silence_s = usual_s
             returned = await coordinator.node("a", epoch=1)
-            await returned.handle(TellView)
+            await returned.handle(InstallView)
 
     asyncio.run(scenario())
 
 
-def test_E3_a_bound_that_a_process_reached_aborts_the_snapshot_with_that_reason(tmp_path: Path) -> None:
+def test_E3_a_reached_bound_aborts_the_snapshot_with_that_reason(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store", attempts_max=1) as coordinator:
             a, b = await both_alive(coordinator)
@@ -229,7 +229,7 @@ def test_C1_a_snapshot_that_a_process_initiates_is_adopted(tmp_path: Path) -> No
     asyncio.run(scenario())
 
 
-def test_C1_a_snapshot_that_a_process_initiated_while_it_was_cut_off_is_adopted_on_its_return(tmp_path: Path) -> None:
+def test_C1_a_snapshot_initiated_while_disconnected_is_adopted_later(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a, b = await both_alive(coordinator)
@@ -237,7 +237,7 @@ def test_C1_a_snapshot_that_a_process_initiated_while_it_was_cut_off_is_adopted_
             await coordinator.until(lambda: coordinator.logged("failed"))
             b = await coordinator.node("b", epoch=1)
             own = SnapshotId(1, 1, "b")
-            b.send(Drained("b", (await b.handle(TellView)).view.number))
+            b.send(Drained("b", (await b.handle(InstallView)).view.number))
             b.send(SnapshotStarted(own, "b", 1))
             (begun, told), _ = await asyncio.gather(a.take_part(), b.take_part())
             assert (begun.snapshot, told.committed) == (own, True)
@@ -257,7 +257,7 @@ def test_E7_a_restarted_coordinator_finishes_what_was_open(tmp_path: Path) -> No
             a, b = await coordinator.node("a", epoch=1), await coordinator.node("b", epoch=1)
             for node in (a, b):
                 assert await node.handle(SnapshotBegun) == begun
-                assert (await node.handle(AskToRecord)).snapshot == begun.snapshot
+                assert (await node.handle(RequestRecording)).snapshot == begun.snapshot
                 node.store_part(begun)
             assert (await a.outcome(begun.snapshot)).committed
         assert len(Store.open(tmp_path / "store").list()) == 1
@@ -271,18 +271,18 @@ def test_E2_a_process_joins_and_leaves_while_all_run(tmp_path: Path) -> None:
             a, b = await both_alive(coordinator)
             channels = (ChannelSpec("a->c", "a", "c"), ChannelSpec("c->z", "c", "z"))
             c = await coordinator.node("c", channels=channels)
-            await c.handle(TellSettled)
-            view = (await c.handle(TellView)).view
+            await c.handle(ReportSettled)
+            view = (await c.handle(InstallView)).view
             # z has not joined: it brings that channel itself.
             assert [channel.id for channel in view.channels if "c" in channel.id] == ["a->c"]
             for node in (a, b, c):
                 node.send(Drained(node.process, view.number))
-            await coordinator.until(lambda: coordinator.coordinator.brain.settled)
+            await coordinator.until(lambda: coordinator.coordinator.lifecycle.settled)
             await committed(coordinator, a, b, c)
             coordinator.coordinator.handle(LeaveWanted("c"))
-            without = (await a.handle(TellView)).view
+            without = (await a.handle(InstallView)).view
             while "c" in without.processes:
-                without = (await a.handle(TellView)).view
+                without = (await a.handle(InstallView)).view
             for node in (a, b, c):
                 node.send(Drained(node.process, without.number))
             await c.handle(Dismiss)
@@ -314,7 +314,7 @@ def test_a_stop_is_told_to_every_node_and_then_the_coordinator_ends(tmp_path: Pa
     asyncio.run(scenario())
 
 
-def test_E1_a_restarted_coordinator_says_of_earlier_snapshots_what_was_said_of_them(tmp_path: Path) -> None:
+def test_E1_a_restarted_coordinator_reports_earlier_snapshots_alike(tmp_path: Path) -> None:
     """E1, E7: their sizes and durations are in the log."""
 
     async def scenario() -> None:
@@ -329,9 +329,9 @@ def test_E1_a_restarted_coordinator_says_of_earlier_snapshots_what_was_said_of_t
                     for node in (a, b):
                         node.store_part(begun)
                 await a.outcome(begun.snapshot)
-            said = list(coordinator.coordinator.progress.finished)
+            said = list(coordinator.coordinator.tracker.finished)
         async with running(tmp_path / "store") as coordinator:
-            again = list(coordinator.coordinator.progress.finished)
+            again = list(coordinator.coordinator.tracker.finished)
         assert [one.outcome for one in said] == ["committed", "aborted"]
         assert again[0] == said[0]
         assert again[0].state_bytes > 0

@@ -28,7 +28,7 @@ from strobe.errors import SnapshotCorrupt, StoreError, UsageError
 from strobe.protocol.coordinator.messages import RestoreRefused, SnapshotChosen
 from strobe.runtime.api.snapshot_views import detail, list_snapshots, look_up
 from strobe.runtime.coordinator.coordinator import Coordinator
-from strobe.runtime.coordinator.log_writer import PassedOver
+from strobe.runtime.coordinator.log_writer import SnapshotSkipped
 from strobe.runtime.event_log import EventLog
 from strobe.runtime.recovery.restore_point import Topology
 from strobe.runtime.settings import CoordinatorSettings
@@ -103,8 +103,8 @@ def choosing(wanted=None):
     """Have the store's thread choose the snapshot of a rollback."""
 
     async def job(coordinator):
-        topology = Topology.of(coordinator.system.protocol, coordinator.first_view, coordinator.brain.view)
-        return await coordinator.store.work(coordinator.store.desk.choose, wanted, topology, False, coordinator.system)
+        topology = Topology(coordinator.system.protocol, (coordinator.first_view, coordinator.lifecycle.view))
+        return await coordinator.store.work(coordinator.store.log.choose, wanted, topology, False, coordinator.system)
 
     return job
 
@@ -218,18 +218,18 @@ def with_blob_as(make):
 UNREADABLE = {
     "nested": (lambda store: newest_commit(store, nested), "recursion"),
     "beyond 64 bits": (lambda store: newest_commit(store, beyond_64_bits), "count"),
-    "fifo": (lambda store: as_fifo(store / ENTRY.format(12)), "is a FIFO, where a regular file must be"),
-    "link": (lambda store: as_link(store / ENTRY.format(12)), "is a symbolic link, where a regular file must be"),
-    "device": (lambda store: as_device(store / ENTRY.format(12)), "is a symbolic link, where a regular file must be"),
+    "fifo": (lambda store: as_fifo(store / ENTRY.format(12)), "is a FIFO, but must be a regular file"),
+    "link": (lambda store: as_link(store / ENTRY.format(12)), "is a symbolic link, but must be a regular file"),
+    "device": (lambda store: as_device(store / ENTRY.format(12)), "is a symbolic link, but must be a regular file"),
 }
 UNRESTORABLE = {
     "no record": (lambda store: newest_commit(store, without_record), "a->b"),
     "no process": (lambda store: newest_commit(store, without_process), "b"),
     "messages": (lambda store: newest_commit(store, with_more_messages), "b->a"),
     "state": (lambda store: newest_commit(store, with_state_beyond_all_memory), f"instead of {2**62}"),
-    "fifo": (with_blob_as(as_fifo), "is a FIFO, where a regular file must be"),
-    "link": (with_blob_as(as_link), "is a symbolic link, where a regular file must be"),
-    "device": (with_blob_as(as_device), "is a symbolic link, where a regular file must be"),
+    "fifo": (with_blob_as(as_fifo), "is a FIFO, but must be a regular file"),
+    "link": (with_blob_as(as_link), "is a symbolic link, but must be a regular file"),
+    "device": (with_blob_as(as_device), "is a symbolic link, but must be a regular file"),
 }
 
 
@@ -272,7 +272,7 @@ def test_E14_a_rollback_passes_over_a_crafted_snapshot_with_the_reason(whole, tm
     assert isinstance(by_name[-1], RestoreRefused)
     assert problem in by_name[-1].reason
     *_, passed_over, chosen = newest
-    assert isinstance(passed_over, PassedOver)
+    assert isinstance(passed_over, SnapshotSkipped)
     assert NEWEST in passed_over.reason
     assert problem in passed_over.reason
     assert chosen.snapshot == OLDER
@@ -286,7 +286,7 @@ def test_E14_processes_of_a_crafted_store_begin_at_an_older_snapshot(whole, tmp_
     async def scenario(coordinator, asking):
         nodes = [await coordinator.node(name) for name in ("a", "b")]
         assert [told.restored for told in await restored(*nodes)] == [OLDER, OLDER]
-        assert NEWEST in coordinator.logged("passed over")[0]["reason"]
+        assert NEWEST in coordinator.logged("snapshot skipped")[0]["reason"]
         shown = await asking("GET", f"/v1/snapshots/{NEWEST}")
         assert shown.code == 409
         assert "process a: a->b is missing in `sent`" in shown.document["error"]

@@ -12,7 +12,7 @@ from tests.runtime.link_ends import run
 from strobe import Channel, System
 from strobe.protocol.coordinator.messages import (
     Drained,
-    TellView,
+    InstallView,
 )
 from strobe.runtime.addresses import parse_address
 from strobe.runtime.coordinator import control_server
@@ -43,7 +43,7 @@ def test_strangers_are_refused_for_good_and_the_coordinator_goes_on(tmp_path: Pa
     asyncio.run(scenario())
 
 
-def test_E7_a_node_of_another_system_is_turned_away_for_now_whatever_else_is_strange_about_it(tmp_path: Path) -> None:
+def test_E7_a_node_of_another_system_may_always_retry(tmp_path: Path) -> None:
     """E7: its own coordinator had this port and will have one again; it has its state, and must not end."""
 
     async def scenario() -> None:
@@ -62,7 +62,7 @@ def test_E7_a_node_of_another_system_is_turned_away_for_now_whatever_else_is_str
     asyncio.run(scenario())
 
 
-def test_E7_nodes_go_on_while_another_system_has_the_port_of_their_coordinator(
+def test_E7_nodes_continue_while_another_system_has_their_port(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """E7: they keep their state, and come back to their own coordinator when it is there again."""
@@ -73,14 +73,14 @@ def test_E7_nodes_go_on_while_another_system_has_the_port_of_their_coordinator(
             place = mine.service.listen
             node = Host("a", system, application_of(system, "a"), parse_address(place, "listen"))
             ending = asyncio.create_task(node.run())
-            await mine.until(lambda: mine.coordinator.brain.settled)
+            await mine.until(lambda: mine.coordinator.lifecycle.settled)
         life = node.timeline
         async with running(tmp_path / "others", system, listen=place) as other:
-            await other.until(lambda: len(other.logged("turned away")) > 1)
+            await other.until(lambda: len(other.logged("registration refused")) > 1)
             assert other.service.status().processes[0].state == "missing"
         async with running(tmp_path / "mine", system, listen=place) as mine:
-            await mine.until(lambda: mine.coordinator.brain.settled)
-            assert (mine.coordinator.brain.epoch, node.timeline) == (1, life)
+            await mine.until(lambda: mine.coordinator.lifecycle.settled)
+            assert (mine.coordinator.lifecycle.epoch, node.timeline) == (1, life)
             node.end(0)
             assert await ending == 0
 
@@ -104,7 +104,7 @@ def test_a_node_without_state_is_let_in_by_the_coordinator_that_comes_next(tmp_p
             await first.until(lambda: node.system == first.coordinator.identity)
         del node._restore  # type: ignore[method-assign]
         async with running(tmp_path / "mine", mine, listen=place) as second:
-            await second.until(lambda: second.coordinator.brain.settled)
+            await second.until(lambda: second.coordinator.lifecycle.settled)
             assert node.system == second.coordinator.identity
             node.end(0)
             assert await ending == 0
@@ -112,7 +112,7 @@ def test_a_node_without_state_is_let_in_by_the_coordinator_that_comes_next(tmp_p
     run(scenario())
 
 
-def test_E7_a_node_that_belongs_to_a_store_waits_for_the_coordinator_of_that_store(tmp_path: Path) -> None:
+def test_E7_a_node_of_a_store_waits_for_the_coordinator_of_that_store(tmp_path: Path) -> None:
     """E7: also one without state; why it is not let in is reported by the coordinator that it finds."""
 
     async def scenario() -> None:
@@ -123,12 +123,12 @@ def test_E7_a_node_that_belongs_to_a_store_waits_for_the_coordinator_of_that_sto
             address = parse_address(place, "listen")
             node = Host("a", system, application_of(system, "a"), address, store_id=mine)
             ending = asyncio.create_task(node.run())
-            await other.until(lambda: other.logged("turned away"))
+            await other.until(lambda: other.logged("registration refused"))
             (status,) = other.service.status().processes
-            assert status.trouble.startswith("its node was turned away: here is the coordinator of another system")
+            assert status.trouble.startswith("its node was refused: here is the coordinator of another system")
             assert mine in status.trouble
         async with running(tmp_path / "mine", system, listen=place) as own:
-            await own.until(lambda: own.coordinator.brain.settled)
+            await own.until(lambda: own.coordinator.lifecycle.settled)
             assert own.service.status().processes[0].trouble == ""
             node.end(0)
             assert await ending == 0
@@ -141,7 +141,7 @@ def test_who_is_turned_away_for_now_again_and_again_does_not_fill_the_log(tmp_pa
         async with running(tmp_path / "store") as coordinator:
             for _ in range(REJECTS_LOGGED_MAX + 5):
                 await (await coordinator.node("a", system="another")).refused()
-            assert len(coordinator.logged("turned away")) == REJECTS_LOGGED_MAX
+            assert len(coordinator.logged("registration refused")) == REJECTS_LOGGED_MAX
 
     asyncio.run(scenario())
 
@@ -156,7 +156,8 @@ def test_a_crowd_of_strangers_does_not_keep_the_door(tmp_path: Path, monkeypatch
             await coordinator.until(lambda: coordinator.service.sessions.rejects == 2)
             await both_alive(coordinator)
             await coordinator.until(lambda: coordinator.service.sessions.rejects == 3)
-            assert coordinator.logged("rejected")[-1]["reason"] == "3 others came after it before it said who it is"
+            reason = coordinator.logged("rejected")[-1]["reason"]
+            assert reason == "3 others connected after it, and it had not registered"
             for reader, writer in crowd[:3]:
                 assert await reader.read() == b""
                 writer.close()
@@ -171,7 +172,7 @@ def test_the_same_instance_on_a_new_connection_replaces_the_old_connection(tmp_p
         async with running(tmp_path / "store") as coordinator:
             first = await coordinator.living("a")
             again = await coordinator.node("a", instance=f"a-{id(first)}", epoch=1)
-            await again.handle(TellView)
+            await again.handle(InstallView)
             async with asyncio.timeout(20):
                 await first.ended.wait()
             assert not any(isinstance(message, Refused) for message in first.heard)
@@ -213,6 +214,6 @@ def test_a_node_that_speaks_for_another_is_cut_off(tmp_path: Path) -> None:
             a.send(Drained("b", 1))
             async with asyncio.timeout(20):
                 await a.ended.wait()
-            assert "not for a to send" in coordinator.logged("rejected")[0]["reason"]
+            assert "that a may not send" in coordinator.logged("rejected")[0]["reason"]
 
     asyncio.run(scenario())

@@ -13,13 +13,13 @@ from strobe.protocol import ChannelSpec
 from strobe.protocol.coordinator.messages import (
     Dismiss,
     Drained,
+    InstallView,
     LeaveWanted,
     Released,
     Reset,
+    RestoreState,
     RestoreWanted,
     SnapshotWanted,
-    TellRestore,
-    TellView,
 )
 from strobe.runtime.connectors.file_sink import FileSink
 from strobe.runtime.coordinator.operations import NoAnswer
@@ -39,14 +39,14 @@ def with_sink(directory: Path) -> System:
 
 async def all_alive(coordinator: Running, **how: Any) -> list[FakeNode]:
     nodes = [await coordinator.living(name, **how) for name in NAMES]
-    await coordinator.until(lambda: coordinator.coordinator.brain.settled)
+    await coordinator.until(lambda: coordinator.coordinator.lifecycle.settled)
     return nodes
 
 
 async def drained(*nodes: FakeNode, **how: Any) -> None:
     """Have these install the next view."""
     for node in nodes:
-        node.send(Drained(node.process, (await node.handle(TellView)).view.number, **how))
+        node.send(Drained(node.process, (await node.handle(InstallView)).view.number, **how))
 
 
 async def left_with_output(coordinator: Running) -> tuple[FakeNode, FakeNode]:
@@ -56,7 +56,7 @@ async def left_with_output(coordinator: Running) -> tuple[FakeNode, FakeNode]:
     return a, b
 
 
-def test_R2_one_that_is_started_again_after_it_has_left_ends_and_one_that_is_started_anew_joins(tmp_path: Path) -> None:
+def test_R2_a_departed_process_ends_when_restarted_but_a_new_one_joins(tmp_path: Path) -> None:
     """Killed between its last word and its end, it would undo the leave, or be refused for what it has let out."""
 
     async def scenario() -> None:
@@ -67,18 +67,18 @@ def test_R2_one_that_is_started_again_after_it_has_left_ends_and_one_that_is_sta
             assert await again.handle(Dismiss) == Dismiss("c")
             await again.close()
             await coordinator.until(lambda: coordinator.coordinator.members.get("c") is None)
-            anew = await coordinator.node("c", released={"out": 0}, run="second")
-            await anew.handle(TellView)
+            second = await coordinator.node("c", released={"out": 0}, run="second")
+            await second.handle(InstallView)
             # Killed before it has begun, it may still join when it is started again.
-            assert coordinator.coordinator.members.lived["c"] == "first"
+            assert coordinator.coordinator.members.runs["c"] == "first"
             await drained(a, b)
-            anew.send(Drained("c", coordinator.coordinator.brain.view.number))
-            await coordinator.until(lambda: coordinator.coordinator.members.lived["c"] == "second")
+            second.send(Drained("c", coordinator.coordinator.lifecycle.view.number))
+            await coordinator.until(lambda: coordinator.coordinator.members.runs["c"] == "second")
 
     asyncio.run(scenario())
 
 
-def test_who_has_left_and_still_has_output_to_let_out_is_leaving_and_is_missed_when_it_is_gone(tmp_path: Path) -> None:
+def test_a_departed_process_with_unreleased_output_is_shown_as_leaving(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store", with_sink(tmp_path)) as coordinator:
             a, b, c = await all_alive(coordinator)
@@ -93,7 +93,7 @@ def test_who_has_left_and_still_has_output_to_let_out_is_leaving_and_is_missed_w
             await c.close()
             await coordinator.until(lambda: coordinator.coordinator.members.get("c") is None)
             (trouble,) = coordinator.service.status().troubles
-            assert (trouble.kind, "process c has left, and has not said" in trouble.problem) == ("output", True)
+            assert (trouble.kind, "process c has left, but has not reported" in trouble.problem) == ("output", True)
             again = await coordinator.node("c")
             assert await again.handle(Dismiss) == told
             again.send(Released("c", told.view))
@@ -115,9 +115,7 @@ async def leave_with_output(coordinator: Running, a: FakeNode, b: FakeNode, c: F
 
 
 @pytest.mark.parametrize("released", [70, None], ids=["as its sink says", "as the log says"])
-def test_R2_one_whose_output_was_released_cannot_join_again_and_nobody_else_is_bothered(
-    tmp_path: Path, released: int | None
-) -> None:
+def test_R2_a_process_with_released_output_cannot_join_again(tmp_path: Path, released: int | None) -> None:
     """R2: it would begin at the beginning of its sink, which it could not; so it is never in the view."""
 
     async def scenario() -> None:
@@ -125,10 +123,10 @@ def test_R2_one_whose_output_was_released_cannot_join_again_and_nobody_else_is_b
             a, b = await left_with_output(coordinator)
             refused = await (await coordinator.node("c", released={"out": released})).refused()
             assert refused.final
-            assert "output of it was released already, in its sink out" in refused.reason
+            assert "its sink out has released output already" in refused.reason
             assert "give it another file" in refused.reason
             await committed(coordinator, a, b)
-            assert coordinator.coordinator.brain.view.processes == ("a", "b")
+            assert coordinator.coordinator.lifecycle.view.processes == ("a", "b")
             assert coordinator.logged("rollback") == []
 
     asyncio.run(scenario())
@@ -140,7 +138,7 @@ def test_R2_one_whose_output_was_released_joins_again_with_another_file(tmp_path
             a, b = await left_with_output(coordinator)
             c = await coordinator.node("c", released={"out": 0})
             await drained(a, b, c)
-            await coordinator.until(lambda: coordinator.coordinator.brain.settled)
+            await coordinator.until(lambda: coordinator.coordinator.lifecycle.settled)
             await committed(coordinator, a, b, c)
 
     asyncio.run(scenario())
@@ -162,12 +160,12 @@ def test_the_status_says_who_has_left_as_the_log_has_it(tmp_path: Path) -> None:
 JOINS_J = (ChannelSpec("a->j", "a", "j"), ChannelSpec("j->a", "j", "a"))
 
 
-def test_E2_a_joiner_that_is_gone_again_before_its_turn_is_forgotten_and_snapshots_go_on(tmp_path: Path) -> None:
+def test_E2_a_joiner_gone_before_its_turn_is_forgotten(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a, b = await both_alive(coordinator)
             await b.close()
-            await coordinator.until(lambda: not coordinator.coordinator.brain.settled)
+            await coordinator.until(lambda: not coordinator.coordinator.lifecycle.settled)
             j = await coordinator.node("j", channels=JOINS_J)
             await coordinator.until(lambda: coordinator.coordinator.members.get("j"))
             await j.close()
@@ -182,14 +180,14 @@ def test_E2_a_joiner_that_is_gone_again_before_its_turn_is_forgotten_and_snapsho
     asyncio.run(scenario())
 
 
-def test_E2_a_joiner_whose_connection_breaks_before_it_begins_is_told_again_and_nobody_goes_back(
+def test_E2_a_joiner_that_reconnects_gets_its_order_again(
     tmp_path: Path,
 ) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a, b = await both_alive(coordinator)
             j = await coordinator.node("j", channels=JOINS_J)
-            await j.handle(TellView)
+            await j.handle(InstallView)
             await j.close()
             j = await coordinator.node("j", channels=JOINS_J, instance=f"j-{id(j)}")
             await drained(a, b, j)
@@ -200,9 +198,7 @@ def test_E2_a_joiner_whose_connection_breaks_before_it_begins_is_told_again_and_
 
 
 @pytest.mark.parametrize("rolled_back", [False, True])
-def test_E2_one_that_has_left_and_missed_the_word_is_told_again_and_is_not_missed(
-    tmp_path: Path, rolled_back: bool
-) -> None:
+def test_E2_a_departed_process_that_missed_its_dismissal_gets_it_again(tmp_path: Path, rolled_back: bool) -> None:
     """It comes back with its state of this epoch, or of one before; nobody waits for it, nor does it join."""
 
     async def scenario() -> None:
@@ -226,7 +222,7 @@ def test_E2_one_that_has_left_and_missed_the_word_is_told_again_and_is_not_misse
     asyncio.run(scenario())
 
 
-def test_R2_a_leaver_that_is_lost_before_its_output_is_durable_is_missed_and_is_what_a_snapshot_waits_for(
+def test_R2_a_leaver_lost_with_undurable_output_is_shown_as_missing(
     tmp_path: Path,
 ) -> None:
     async def scenario() -> None:
@@ -247,7 +243,7 @@ def test_R2_a_leaver_that_is_lost_before_its_output_is_durable_is_missed_and_is_
     asyncio.run(scenario())
 
 
-def test_who_asks_for_a_snapshot_from_one_that_leaves_gets_the_one_that_is_taken_without_it(tmp_path: Path) -> None:
+def test_a_request_naming_a_leaver_gets_the_snapshot_without_it(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store", system_of(*NAMES)) as coordinator:
             a, b, c = await all_alive(coordinator)
@@ -261,7 +257,7 @@ def test_who_asks_for_a_snapshot_from_one_that_leaves_gets_the_one_that_is_taken
     asyncio.run(scenario())
 
 
-def test_R1_a_joiner_that_crashes_again_and_again_is_refused_and_the_others_go_on(tmp_path: Path) -> None:
+def test_R1_a_joiner_that_keeps_crashing_is_refused(tmp_path: Path) -> None:
     """R1: who is in no snapshot yet is not needed; to stop everything for it would be too much."""
 
     async def scenario() -> None:
@@ -270,7 +266,7 @@ def test_R1_a_joiner_that_crashes_again_and_again_is_refused_and_the_others_go_o
             await committed(coordinator, a, b)
             for _ in range(2):
                 j = await coordinator.node("j", channels=JOINS_J)
-                await j.handle(TellView)
+                await j.handle(InstallView)
                 await j.close()
                 j = await coordinator.node("j", channels=JOINS_J)
                 await asyncio.gather(a.start_as_told(), b.start_as_told())
@@ -279,7 +275,7 @@ def test_R1_a_joiner_that_crashes_again_and_again_is_refused_and_the_others_go_o
             for _ in range(3):
                 refused = await (await coordinator.node("j", channels=JOINS_J)).refused()
                 assert refused.final
-                assert "it has made everybody roll back 2 times within 60 s" in refused.reason
+                assert "it has caused 2 rollbacks within 60 s" in refused.reason
             await committed(coordinator, a, b)
             assert coordinator.coordinator.halted is None
 
@@ -295,7 +291,7 @@ async def photograph(coordinator: Running, *nodes: FakeNode, **sinks: dict[str, 
     return str(outcomes[0][0].snapshot)
 
 
-def test_R2_a_snapshot_without_who_joins_again_that_is_logged_after_the_join_holds_up_nothing(tmp_path: Path) -> None:
+def test_R2_a_commit_logged_after_a_rejoin_blocks_nothing(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store", with_sink(tmp_path)) as coordinator:
             a, b = await left_with_output(coordinator)
@@ -309,26 +305,26 @@ def test_R2_a_snapshot_without_who_joins_again_that_is_logged_after_the_join_hol
 
             coordinator.coordinator.store.work(slow_disk)
             c = await coordinator.node("c", released={"out": 0})
-            brain = coordinator.coordinator.brain
-            await coordinator.until(lambda: brain.membership.changing is not None)
+            lifecycle = coordinator.coordinator.lifecycle
+            await coordinator.until(lambda: lifecycle.membership.changing is not None)
             a.store_part(begun[0])
             b.store_part(begun[1])
-            await coordinator.until(lambda: any(attempt.committing for attempt in brain.open.values()))
+            await coordinator.until(lambda: any(attempt.committing for attempt in lifecycle.open.values()))
             mended.set()
             await drained(a, b, c)
-            await coordinator.until(lambda: brain.settled)
+            await coordinator.until(lambda: lifecycle.settled)
             for position in (3, 4):
                 newest = await photograph(coordinator, a, b, c, c={"out": position})
             await b.close()
             await coordinator.until(lambda: not coordinator.coordinator.members.get("b").connected)
             b = await coordinator.node("b")
-            assert (await b.handle(TellRestore)).restored == newest
+            assert (await b.handle(RestoreState)).restored == newest
 
     asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["has left", "has joined again"])
-def test_R2_below_what_a_process_had_let_out_before_it_left_nothing_is_restored(tmp_path: Path, again: bool) -> None:
+def test_R2_no_restore_goes_below_released_output_of_a_departed_process(tmp_path: Path, again: bool) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store", with_sink(tmp_path)) as coordinator:
             a, b, c = await all_alive(coordinator)
@@ -337,9 +333,9 @@ def test_R2_below_what_a_process_had_let_out_before_it_left_nothing_is_restored(
             if again:
                 c = await coordinator.node("c", released={"out": 0})
                 await drained(a, b, c)
-                await coordinator.until(lambda: coordinator.coordinator.brain.settled)
+                await coordinator.until(lambda: coordinator.coordinator.lifecycle.settled)
                 await photograph(coordinator, a, b, c, c={"out": 3})
-            with pytest.raises(RestoreFailed, match="sink out of process c has handed out 60 more since"):
+            with pytest.raises(RestoreFailed, match="sink out of process c has released 60 more since"):
                 await coordinator.service.operations.restore(RestoreRequest(below, False, 20.0))
 
     asyncio.run(scenario())
@@ -349,7 +345,7 @@ def test_E2_a_joiner_need_not_know_who_is_about_to_leave(tmp_path: Path) -> None
     async def scenario() -> None:
         async with running(tmp_path / "store", system_of("a", "b", "c")) as coordinator:
             a, b, c = await all_alive(coordinator)
-            membership = coordinator.coordinator.brain.membership
+            membership = coordinator.coordinator.lifecycle.membership
             membership.drained.discard("a")  # the view is not settled just now, so the leave waits
             coordinator.coordinator.handle(LeaveWanted("c"))
             channels = (ChannelSpec("j->a", "j", "a"), ChannelSpec("c->j", "c", "j"))
@@ -358,7 +354,7 @@ def test_E2_a_joiner_need_not_know_who_is_about_to_leave(tmp_path: Path) -> None
             a.send(Drained("a", 1))
             await drained(a, b, c)
             await drained(a, b, j)
-            await coordinator.until(lambda: coordinator.coordinator.brain.settled)
+            await coordinator.until(lambda: coordinator.coordinator.lifecycle.settled)
             assert membership.view.processes == ("a", "b", "j")
 
     asyncio.run(scenario())
@@ -368,16 +364,16 @@ def test_E2_a_joiner_that_takes_over_from_its_silent_former_self_joins(tmp_path:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a, b = await both_alive(coordinator)
-            membership = coordinator.coordinator.brain.membership
+            membership = coordinator.coordinator.lifecycle.membership
             membership.drained.discard("a")  # the view is not settled just now, so the join waits
             await coordinator.node("j", channels=JOINS_J, instance="former")
             await coordinator.until(lambda: coordinator.coordinator.members.get("j"))
-            coordinator.coordinator.members.get("j").heard_s = -1e9
+            coordinator.coordinator.members.get("j").last_message_s = -1e9
             j = await coordinator.node("j", channels=JOINS_J)
             await coordinator.until(lambda: coordinator.coordinator.members.get("j").instance != "former")
             a.send(Drained("a", 1))
             await drained(a, b, j)
-            await coordinator.until(lambda: coordinator.coordinator.brain.settled)
+            await coordinator.until(lambda: coordinator.coordinator.lifecycle.settled)
             assert "j" in membership.view.processes
 
     asyncio.run(scenario())

@@ -35,7 +35,7 @@ VIEW = first_view(SYSTEM)
 KEPT = 10
 """As many as `keep_last = 10` keeps."""
 PERIOD = 3 * IDS_REMEMBERED + 1
-"""After this many snapshots the brain forgets the oldest ids: stores are compared that are equally far from that."""
+"""The lifecycle forgets the oldest ids after this many snapshots: the compared stores are equally far from that."""
 
 
 def record(process: str) -> ProcessRecord:
@@ -102,10 +102,10 @@ def checkpoints_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint_writer, "EVERY", PERIOD)
 
 
-def test_a_snapshot_of_a_quiet_system_costs_the_coordinator_less_than_a_kilobyte_of_memory(tmp_path: Path) -> None:
+def test_a_snapshot_of_an_idle_system_costs_less_than_a_kilobyte(tmp_path: Path) -> None:
     assert bytes_per_snapshot(tmp_path, retained=False) < 1024
 
 
-def test_a_snapshot_that_retention_has_removed_costs_the_coordinator_next_to_nothing(tmp_path: Path) -> None:
-    # What is left: the checksums of three entries, 32 bytes each, and the last few ids in the brain.
+def test_a_removed_snapshot_costs_almost_no_memory(tmp_path: Path) -> None:
+    # What is left: the checksums of three entries, 32 bytes each, and the last few ids in the lifecycle.
     assert bytes_per_snapshot(tmp_path, retained=True) < 256

@@ -11,14 +11,14 @@ from tests.runtime.fake_nodes import FakeNode, Running, both_alive, committed, r
 
 from strobe.errors import SnapshotError, StoreError
 from strobe.protocol.coordinator.messages import (
-    AskToRecord,
     Drained,
+    InstallView,
+    ReportOutcome,
+    RequestRecording,
     Reset,
+    RestoreState,
     RestoreWanted,
     SnapshotWanted,
-    TellOutcome,
-    TellRestore,
-    TellView,
 )
 from strobe.protocol.values.log_entries import EpochStart
 from strobe.protocol.values.view import ChannelSpec
@@ -41,12 +41,12 @@ async def restart(coordinator: Running, node: FakeNode) -> FakeNode:
     return await coordinator.node(node.process)
 
 
-async def restored(*nodes: FakeNode) -> list[TellRestore]:
+async def restored(*nodes: FakeNode) -> list[RestoreState]:
     """Have these nodes do as they are told."""
     return await asyncio.gather(*(node.start_as_told() for node in nodes))
 
 
-def test_R1_a_process_without_its_state_rolls_everybody_back_to_the_newest_snapshot(tmp_path: Path) -> None:
+def test_R1_a_process_without_state_rolls_all_back_to_the_newest_snapshot(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a, b = await both_alive(coordinator)
@@ -64,7 +64,7 @@ def test_R1_a_process_without_its_state_rolls_everybody_back_to_the_newest_snaps
             assert {one.commit for one in told} == {other.entry_ref(committed_at)}, "each is told where to read"
             # The new epoch comes after the abort of what was open, and before anything new.
             kinds = [type(message) for message in a.heard]
-            assert kinds.index(TellRestore, 3) > kinds.index(AskToRecord)
+            assert kinds.index(RestoreState, 3) > kinds.index(RequestRecording)
             assert begun.snapshot.epoch == 1
             (again, outcome), _ = await asyncio.gather(a.take_part(), b.take_part())
             assert again.snapshot.epoch == 2
@@ -102,22 +102,22 @@ def test_R1_who_was_away_during_a_rollback_is_told_when_it_returns(tmp_path: Pat
             a = await coordinator.node("a", epoch=1)
             assert (await restored(a))[0].restored == snapshot
             assert a.heard[0].epoch == 2
-            await coordinator.until(lambda: coordinator.coordinator.brain.settled)
-            assert coordinator.coordinator.brain.epoch == 2
+            await coordinator.until(lambda: coordinator.coordinator.lifecycle.settled)
+            assert coordinator.coordinator.lifecycle.epoch == 2
 
     asyncio.run(scenario())
 
 
-def test_R1_a_joiner_that_the_restored_snapshot_does_not_know_is_told_to_join_again(tmp_path: Path) -> None:
+def test_R1_a_joiner_unknown_to_the_restored_snapshot_must_join_again(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a, b = await both_alive(coordinator)
             await committed(coordinator, a, b)
             c = await coordinator.node("c", channels=(ChannelSpec("a->c", "a", "c"),))
-            view = (await c.handle(TellView)).view
+            view = (await c.handle(InstallView)).view
             for node in (a, b, c):
                 node.send(Drained(node.process, view.number))
-            await coordinator.until(lambda: coordinator.coordinator.brain.settled)
+            await coordinator.until(lambda: coordinator.coordinator.lifecycle.settled)
             b = await restart(coordinator, b)
             await c.handle(Reset)
             assert {one.view.processes for one in await restored(a, b)} == {("a", "b")}
@@ -152,7 +152,7 @@ def test_E9_a_corrupt_newest_snapshot_is_passed_over_for_an_older_one(tmp_path: 
             blob_file(tmp_path / "store", bad, "a").write_bytes(b"SECOND")
             b = await restart(coordinator, b)
             assert [one.restored for one in await restored(a, b)] == [good, good]
-            assert "is corrupt" in coordinator.logged("passed over")[0]["reason"]
+            assert "is corrupt" in coordinator.logged("snapshot skipped")[0]["reason"]
 
     asyncio.run(scenario())
 
@@ -172,14 +172,14 @@ def test_E9_restoring_what_is_corrupt_is_refused_and_all_goes_on(tmp_path: Path,
             damage(blob_file(tmp_path / "store", snapshot, "b"))
             with pytest.raises(RestoreFailed, match=reason):
                 await coordinator.service.operations.restore(RestoreRequest(snapshot))
-            assert coordinator.coordinator.brain.epoch == 1
+            assert coordinator.coordinator.lifecycle.epoch == 1
             await committed(coordinator, a, b, data=b"goes on")
             assert coordinator.service.status().troubles[0].kind == "restore"
 
     asyncio.run(scenario())
 
 
-def test_R1_an_operator_restores_an_older_snapshot_and_the_abandoned_one_is_not_returned_to(tmp_path: Path) -> None:
+def test_R1_a_snapshot_abandoned_by_a_restore_is_never_restored_again(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a, b = await both_alive(coordinator)
@@ -201,7 +201,7 @@ def test_R2_restoring_below_released_output_is_refused_except_as_a_fork(tmp_path
             a, b = await both_alive(coordinator)
             first = await committed(coordinator, a, b, data=b"first", sinks={"audit": 10})
             await committed(coordinator, a, b, data=b"second", sinks={"audit": 15})
-            with pytest.raises(RestoreFailed, match="sink audit of process a has handed out 5 more since"):
+            with pytest.raises(RestoreFailed, match="sink audit of process a has released 5 more since"):
                 await coordinator.service.operations.restore(RestoreRequest(first))
             started, *_ = await asyncio.gather(
                 coordinator.service.operations.restore(RestoreRequest(first, fork=True)), restored(a, b)
@@ -216,7 +216,7 @@ class HeldCommit:
 
     def __init__(self, coordinator: Running) -> None:
         self.begun, self.gate = threading.Event(), threading.Event()
-        coordinator.coordinator.store.desk.store.on_step = self
+        coordinator.coordinator.store.log.store.on_step = self
 
     def __call__(self, step: CommitStep, name: str) -> None:
         if step is CommitStep.ENTRY_WRITTEN:
@@ -243,7 +243,7 @@ def test_R2_the_latest_is_what_is_latest_when_commits_under_way_have_ended(tmp_p
             await committed(coordinator, a, b, data=b"first", sinks={"audit": 10})
             second, held = await committing(coordinator, a, b, sinks={"audit": 15})
             restoring = asyncio.create_task(coordinator.service.operations.restore(RestoreRequest("latest")))
-            await coordinator.until(lambda: coordinator.coordinator.brain.rollback.pending)
+            await coordinator.until(lambda: coordinator.coordinator.lifecycle.rollback.pending)
             held.gate.set()
             started, _ = await asyncio.gather(restoring, restored(a, b))
             assert started.restored == second
@@ -259,7 +259,7 @@ def asking(coordinator: Running, snapshot: str | None, fork: bool = False) -> as
     ("earlier", "was_fork", "fork"),
     [("latest", False, False), ("second", False, False), ("first", False, True), ("first", True, False)],
 )
-def test_R1_whoever_asked_for_a_rollback_is_told_at_once_that_a_later_request_goes_elsewhere(
+def test_R1_a_superseded_rollback_request_fails_at_once(
     tmp_path: Path, earlier: str, was_fork: bool, fork: bool
 ) -> None:
     async def scenario() -> None:
@@ -271,13 +271,13 @@ def test_R1_whoever_asked_for_a_rollback_is_told_at_once_that_a_later_request_go
             anything = asking(coordinator, None)
             await coordinator.until(lambda: len(coordinator.coordinator.requests.restores) == 2)
             later = [asking(coordinator, first, fork) for _ in range(2)]
-            with pytest.raises(Superseded, match=f"asked for {first}{' as a fork' if fork else ''} since"):
+            with pytest.raises(Superseded, match=f"request names {first}{' as a fork' if fork else ''}, and"):
                 await asked
             assert not anything.done()
             held.gate.set()
             answers = await asyncio.gather(anything, *later)
             assert {(one.epoch, one.restored) for one in answers} == {(2, first)}
-            assert coordinator.coordinator.brain.rollback.forked == fork
+            assert coordinator.coordinator.lifecycle.rollback.forked == fork
 
     asyncio.run(scenario())
 
@@ -297,7 +297,7 @@ def test_R1_where_what_was_asked_for_last_is_refused_nobody_waits_on(tmp_path: P
             for waiting in (damaged, anything):
                 with pytest.raises(RestoreFailed, match="corrupt"):
                     await waiting
-            assert coordinator.coordinator.brain.epoch == 1
+            assert coordinator.coordinator.lifecycle.epoch == 1
 
     asyncio.run(scenario())
 
@@ -313,16 +313,14 @@ def test_R1_an_epoch_that_a_request_has_overtaken_is_nobodys_answer(tmp_path: Pa
             await coordinator.until(lambda: len(coordinator.coordinator.requests.restores) == 2)
             held.gate.set()
             assert [(one.epoch, one.restored) for one in await asyncio.gather(anything, later)] == [(3, first)] * 2
-            assert [one.restored for one in coordinator.coordinator.rollbacks] == [second, first]
+            assert [one.restored for one in coordinator.coordinator.observer.rollbacks] == [second, first]
             assert {one.epoch for one in await restored(a, b)} == {3}
 
     asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("name", ["latest", "000001-00000001"])
-def test_E9_what_the_store_shows_as_complete_can_be_restored_before_the_coordinator_has_heard_of_it(
-    tmp_path: Path, name: str
-) -> None:
+def test_E9_a_restore_finds_a_commit_that_the_coordinator_has_not_read(tmp_path: Path, name: str) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a, b = await both_alive(coordinator)
@@ -337,7 +335,7 @@ def test_E9_what_the_store_shows_as_complete_can_be_restored_before_the_coordina
     asyncio.run(scenario())
 
 
-def test_a_snapshot_that_the_store_cannot_be_asked_for_is_refused_in_the_time_given(tmp_path: Path) -> None:
+def test_a_restore_from_an_unreachable_store_is_refused_in_time(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a, b = await both_alive(coordinator)
@@ -361,7 +359,7 @@ def test_E7_a_restarted_coordinator_rolls_back_when_a_process_is_blank(tmp_path:
     asyncio.run(scenario())
 
 
-def test_a_rollback_that_is_asked_for_aborts_what_is_open_before_anybody_restores(tmp_path: Path) -> None:
+def test_a_requested_rollback_aborts_open_snapshots_first(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store", attempts_max=1) as coordinator:
             a, b = await both_alive(coordinator)
@@ -371,7 +369,7 @@ def test_a_rollback_that_is_asked_for_aborts_what_is_open_before_anybody_restore
             coordinator.coordinator.handle(RestoreWanted(None, "a test"))
             await restored(a, b)
             assert not any(
-                isinstance(one, TellOutcome) and one.snapshot == begun.snapshot and one.committed for one in a.heard
+                isinstance(one, ReportOutcome) and one.snapshot == begun.snapshot and one.committed for one in a.heard
             )
             with suppress(StoreError):  # a collector may take the place of its blobs away meanwhile
                 a.store_part(begun)  # too late: it belongs to an epoch that is over
@@ -391,8 +389,8 @@ def test_E9_what_is_removed_after_it_was_chosen_is_not_restored(tmp_path: Path) 
             a, b = await both_alive(coordinator)
             old = await committed(coordinator, a, b)
             newest = await committed(coordinator, a, b, data=b"later")
-            desk, other = coordinator.coordinator.store.desk, Store.open(tmp_path / "store")
-            choose = desk.choose
+            log_writer, other = coordinator.coordinator.store.log, Store.open(tmp_path / "store")
+            choose = log_writer.choose
 
             def choose_and_be_overtaken(wanted: str | None, *how: Any) -> Any:
                 told = choose(wanted, *how)
@@ -400,10 +398,10 @@ def test_E9_what_is_removed_after_it_was_chosen_is_not_restored(tmp_path: Path) 
                     retention.remove(other, old, "at a bad moment", 0)
                 return told
 
-            desk.choose = choose_and_be_overtaken  # type: ignore[method-assign]
+            log_writer.choose = choose_and_be_overtaken  # type: ignore[method-assign]
             with pytest.raises(RestoreFailed, match="at a bad moment"):
                 await coordinator.service.operations.restore(RestoreRequest(old))
-            assert coordinator.coordinator.brain.epoch == 1
+            assert coordinator.coordinator.lifecycle.epoch == 1
             # The system goes on, and can be rolled back.
             b = await restart(coordinator, b)
             assert {one.restored for one in await restored(a, b)} == {newest}
@@ -412,9 +410,7 @@ def test_E9_what_is_removed_after_it_was_chosen_is_not_restored(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("late", [{}, {"out": 20}, {"out": 10}], ids=["no output", "as much output", "less output"])
-def test_R2_of_snapshots_that_overlap_none_is_committed_below_what_another_has_released(
-    tmp_path: Path, late: dict[str, int]
-) -> None:
+def test_R2_no_overlapping_snapshot_is_committed_below_released_output(tmp_path: Path, late: dict[str, int]) -> None:
     """Else it would be the newest, and no sink could be taken back to it."""
 
     async def scenario() -> None:
@@ -437,7 +433,7 @@ def test_R2_of_snapshots_that_overlap_none_is_committed_below_what_another_has_r
     asyncio.run(scenario())
 
 
-def test_R1_who_comes_back_because_the_word_of_a_rollback_was_lost_is_told_again_and_nobody_goes_back_once_more(
+def test_R1_a_lost_rollback_order_is_repeated_without_another_rollback(
     tmp_path: Path,
 ) -> None:
     async def scenario() -> None:
@@ -450,9 +446,9 @@ def test_R1_who_comes_back_because_the_word_of_a_rollback_was_lost_is_told_again
                 await a.close()
                 await coordinator.until(lambda: not coordinator.coordinator.members.get("a").connected)
                 again = await coordinator.node("a", instance=coordinator.coordinator.members.get("a").instance, epoch=1)
-                await again.handle(TellRestore)
+                await again.handle(RestoreState)
                 a = again
-            assert coordinator.coordinator.brain.epoch == 2
+            assert coordinator.coordinator.lifecycle.epoch == 2
             assert len(coordinator.logged("rollback")) == 1
 
     asyncio.run(scenario())

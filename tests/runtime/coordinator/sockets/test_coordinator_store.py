@@ -19,7 +19,8 @@ from strobe.protocol.values.log_entries import Abort, Begin, EpochStart, Pin
 from strobe.runtime.api import discovery, service
 from strobe.runtime.api.discovery import Discovered
 from strobe.runtime.connectors.system_file import parse_system_file
-from strobe.runtime.coordinator import health_monitor, snapshot_observer
+from strobe.runtime.coordinator import coordinator as leading
+from strobe.runtime.coordinator import health_monitor
 from strobe.runtime.coordinator.coordinator import Coordinator
 from strobe.runtime.coordinator.log_writer import CoordinatorLog, LogResult, Removed
 from strobe.runtime.event_log import EventLog
@@ -36,7 +37,7 @@ class FullDisk:
         self.full = False
         self.refused = 0
         self.step = CommitStep.ENTRY_OPENED
-        coordinator.coordinator.store.desk.store.on_step = self
+        coordinator.coordinator.store.log.store.on_step = self
 
     def __call__(self, step: CommitStep, name: str) -> None:
         if self.full and step is self.step:
@@ -44,7 +45,7 @@ class FullDisk:
             raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_a_log_that_cannot_be_written_is_shown_and_tried_again_until_it_can(tmp_path: Path) -> None:
+def test_an_unwritable_log_is_reported_and_retried(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a, b = await both_alive(coordinator)
@@ -61,12 +62,12 @@ def test_a_log_that_cannot_be_written_is_shown_and_tried_again_until_it_can(tmp_
             (_, told), _ = await asyncio.gather(a.take_part(), b.take_part())
             assert told.committed
             assert coordinator.service.status().troubles == []
-            assert coordinator.logged("store well again")
+            assert coordinator.logged("store available again")
 
     asyncio.run(scenario())
 
 
-def test_a_commit_for_which_there_is_no_room_aborts_the_snapshot_with_that_reason(tmp_path: Path) -> None:
+def test_a_commit_on_a_full_disk_aborts_the_snapshot(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store", attempts_max=1) as coordinator:
             a, b = await both_alive(coordinator)
@@ -96,13 +97,13 @@ def test_while_the_store_does_not_answer_it_is_asked_once_for_what_is_new(
             a, b = await both_alive(coordinator)
             monkeypatch.setattr(health_monitor, "POLL_S", math.inf)  # only when told
             await coordinator.coordinator.catch_up(PATIENCE_S)
-            desk, answer, polls = coordinator.coordinator.store.desk, threading.Event(), []
+            log_writer, answer, polls = coordinator.coordinator.store.log, threading.Event(), []
 
             def poll() -> list[LogResult]:
                 polls.append(answer.wait(PATIENCE_S))
-                return CoordinatorLog.poll(desk)
+                return CoordinatorLog.poll(log_writer)
 
-            monkeypatch.setattr(desk, "poll", poll)
+            monkeypatch.setattr(log_writer, "poll", poll)
             for _ in range(10):
                 coordinator.coordinator.poll()
             answer.set()
@@ -114,7 +115,7 @@ def test_while_the_store_does_not_answer_it_is_asked_once_for_what_is_new(
     asyncio.run(scenario())
 
 
-def test_S1_an_entry_that_was_written_although_the_disk_failed_late_counts_once(tmp_path: Path) -> None:
+def test_S1_an_entry_written_despite_a_late_disk_failure_counts_once(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a, b = await both_alive(coordinator)
@@ -150,7 +151,7 @@ def test_S1_an_epoch_of_another_coordinator_fences_this_one_off(tmp_path: Path) 
             coordinator.coordinator.handle(SnapshotWanted())
             begun = await a.handle(SnapshotBegun)
             other = Store.open(tmp_path / "store")
-            view = coordinator.coordinator.brain.view
+            view = coordinator.coordinator.lifecycle.view
             other.append(EpochStart(2, 0, None, view, "another coordinator"), other.state().next_position)
             a.store_part(begun)
             b.store_part(begun)
@@ -164,13 +165,13 @@ def test_S1_an_epoch_of_another_coordinator_fences_this_one_off(tmp_path: Path) 
 def test_E8_retention_keeps_the_newest_and_frees_the_blobs_of_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(snapshot_observer, "RETAIN_EVERY_S", math.inf)  # only when told, however long this takes
+    monkeypatch.setattr(leading, "RETAIN_EVERY_S", math.inf)  # only when told, however long this takes
 
     async def scenario() -> None:
         async with running(tmp_path / "store", retention=RetentionSettings(keep_last=1)) as coordinator:
             a, b = await both_alive(coordinator)
             await committed(coordinator, a, b, data=b"first")
-            coordinator.coordinator.observer._retained_s = None  # as if some time had passed
+            coordinator.coordinator._retained_s = None  # as if some time had passed
             newest = await committed(coordinator, a, b, data=b"second")
             await coordinator.until(lambda: coordinator.logged("removed"))
             assert list(coordinator.coordinator.state.committed) == [newest]
@@ -195,9 +196,9 @@ def test_E8_the_coordinator_keeps_hours_and_days_as_its_system_file_says(tmp_pat
     taken = store_of_two_days(tmp_path / "store")
     (tmp_path / "system.toml").write_text(RETENTION)
     settings = parse_system_file(tmp_path / "system.toml").retention
-    desk = CoordinatorLog(str(tmp_path / "store"), lambda: 0, lambda problem: pytest.fail(str(problem)))
-    desk.open()
-    *_, removed = desk.retain(settings)
+    log_writer = CoordinatorLog(str(tmp_path / "store"), lambda: 0, lambda problem: pytest.fail(str(problem)))
+    log_writer.open()
+    *_, removed = log_writer.retain(settings)
     assert removed == Removed((taken["day 0, hour 1"], taken["day 1, hour 1"], taken["day 1, hour 2"]), 0)
     assert list(Store.open(tmp_path / "store").state().committed) == [taken["day 0, hour 2"], taken["day 1, hour 3"]]
 
@@ -303,7 +304,7 @@ def test_S1_a_damaged_log_is_said_at_once(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_E7_a_coordinator_that_starts_on_a_full_disk_runs_and_leaves_word_when_there_is_room(
+def test_E7_a_coordinator_started_on_a_full_disk_announces_itself_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """E7: nodes know where it is; whoever looks for it in the store finds it when it could be written there."""

@@ -15,7 +15,7 @@ from strobe.runtime.messages.control import (
 )
 
 
-def test_snapshots_that_are_aborted_again_and_again_are_a_trouble_until_one_is_committed(tmp_path: Path) -> None:
+def test_repeated_aborts_are_a_trouble_until_a_commit(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store", attempts_max=1) as coordinator:
             a, b = await both_alive(coordinator)
@@ -42,12 +42,12 @@ def test_a_channel_that_is_refused_for_good_is_a_trouble(tmp_path: Path) -> None
             await coordinator.until(lambda: coordinator.service.status().troubles)
             [trouble] = coordinator.service.status().troubles
             assert trouble.kind == "refused"
-            assert "channel a->b is refused where process a looks for its other end: stranger" in trouble.problem
+            assert "channel a->b of process a is refused by the other end: stranger" in trouble.problem
 
     asyncio.run(scenario())
 
 
-def test_a_process_that_waits_for_something_before_it_can_begin_is_a_trouble_and_not_lost(tmp_path: Path) -> None:
+def test_a_process_that_waits_to_begin_is_a_trouble_and_not_lost(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             _, b = await both_alive(coordinator)
@@ -70,7 +70,7 @@ def test_a_channel_that_cannot_be_read_is_a_trouble(tmp_path: Path) -> None:
             await coordinator.until(lambda: coordinator.service.status().troubles)
             [trouble] = coordinator.service.status().troubles
             assert trouble.kind == "unreadable"
-            assert "process b cannot read what comes on a->b: the frame of message 2" in trouble.problem
+            assert "process b cannot read messages on a->b: the frame of message 2" in trouble.problem
 
     asyncio.run(scenario())
 
@@ -83,7 +83,7 @@ def test_a_process_that_is_held_back_by_its_output_is_a_trouble(tmp_path: Path) 
             await coordinator.until(lambda: coordinator.service.status().troubles)
             [trouble] = coordinator.service.status().troubles
             assert trouble.kind == "output"
-            expected = "process b is given nothing more to receive: sink out.jsonl: no space left on device"
+            expected = "process b receives no more messages: sink out.jsonl: no space left on device"
             assert trouble.problem == expected
             b.beat()
             await coordinator.until(lambda: not coordinator.service.status().troubles)
@@ -122,7 +122,7 @@ def test_a_cycle_that_waits_for_credit_is_reported_once_with_a_way_out(tmp_path:
     asyncio.run(scenario())
 
 
-def test_a_cycle_that_waits_for_credit_and_has_events_of_its_own_is_no_deadlock(tmp_path: Path) -> None:
+def test_a_waiting_cycle_with_events_of_its_own_is_no_deadlock(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a, b = await both_alive(coordinator)

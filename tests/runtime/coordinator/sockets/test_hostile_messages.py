@@ -12,11 +12,11 @@ from tests.runtime.fake_nodes import FakeNode, Running, both_alive, committed, r
 from strobe.protocol import SnapshotId
 from strobe.protocol.coordinator.messages import (
     Drained,
+    InstallView,
     RecordingFailed,
     SentCountsArrived,
     SnapshotStarted,
     SnapshotWanted,
-    TellView,
 )
 from strobe.protocol.values.bounds import COUNT_MAX, TEXT_MAX
 from strobe.protocol.values.log_entries import Begin, BlobRef
@@ -46,14 +46,14 @@ async def survives(coordinator: Running, node: FakeNode, message: msgspec.Struct
 async def returned(coordinator: Running) -> FakeNode:
     """Process a comes back with its state, and has installed the view."""
     again = await coordinator.node("a", instance="a", epoch=1)
-    again.send(Drained("a", (await again.handle(TellView)).view.number))
-    await coordinator.until(lambda: coordinator.coordinator.brain.settled)
+    again.send(Drained("a", (await again.handle(InstallView)).view.number))
+    await coordinator.until(lambda: coordinator.coordinator.lifecycle.settled)
     return again
 
 
 async def alive(coordinator: Running) -> tuple[FakeNode, FakeNode]:
     a, b = await coordinator.living("a", instance="a"), await coordinator.living("b")
-    await coordinator.until(lambda: coordinator.coordinator.brain.settled)
+    await coordinator.until(lambda: coordinator.coordinator.lifecycle.settled)
     return a, b
 
 
@@ -110,7 +110,7 @@ def test_a_reference_that_is_no_digest_is_never_opened(tmp_path: Path, blake3: s
             begun = await a.handle(SnapshotBegun)
             await b.handle(SnapshotBegun)
             b.store_part(begun)
-            store, view = Store.open(tmp_path / "store"), coordinator.coordinator.brain.view
+            store, view = Store.open(tmp_path / "store"), coordinator.coordinator.lifecycle.view
             record = record_of(store, view, "a", begun.position, b"state")
             hostile = msgspec.structs.replace(record, state=BlobRef(blake3, 5, begun.position))
             reason = await survives(coordinator, a, FragmentStored(begun.snapshot, "a", 1, hostile))
@@ -124,13 +124,13 @@ def test_a_part_for_which_nobody_asked_is_not_kept(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a, b = await both_alive(coordinator)
-            store, view = Store.open(tmp_path / "store"), coordinator.coordinator.brain.view
+            store, view = Store.open(tmp_path / "store"), coordinator.coordinator.lifecycle.view
             record = record_of(store, view, "a", 3, b"state")
             for counter in range(5, 500):
                 a.send(FragmentStored(SnapshotId(1, counter, "b"), "a", 1, record))
             await committed(coordinator, a, b)
-            assert len(coordinator.coordinator.brain.outcomes.unclaimed) == 0
-            assert coordinator.coordinator.progress.under == {}
+            assert len(coordinator.coordinator.lifecycle.outcomes.unclaimed) == 0
+            assert coordinator.coordinator.tracker.recording == {}
 
     asyncio.run(scenario())
 
@@ -142,7 +142,7 @@ def test_thousands_of_snapshots_that_a_node_starts_are_refused(tmp_path: Path) -
             for counter in range(2, 3000):
                 a.send(started(counter=counter, view=7))
             await committed(coordinator, a, b)
-            assert len(coordinator.coordinator.brain.outcomes.refused) < 1000
+            assert len(coordinator.coordinator.lifecycle.outcomes.refused) < 1000
 
     asyncio.run(scenario())
 

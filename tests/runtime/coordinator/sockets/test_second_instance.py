@@ -7,7 +7,7 @@ from tests.runtime.fake_coordinator import application_of
 from tests.runtime.fake_nodes import Running, running, system_of
 from tests.runtime.link_ends import run
 
-from strobe.protocol.coordinator.messages import TellRestore
+from strobe.protocol.coordinator.messages import RestoreState
 from strobe.runtime.addresses import parse_address
 from strobe.runtime.coordinator.node_registry import CLAIMS_REMEMBERED, Member
 from strobe.runtime.messages.control import HeartbeatHeard, Register
@@ -20,7 +20,7 @@ def host_of(running: Running, process: str) -> Host:
     return Host(process, system, application_of(system, process), parse_address(running.service.listen, "listen"))
 
 
-def test_a_second_instance_is_refused_while_the_first_lives_and_takes_over_when_it_is_gone(tmp_path: Path) -> None:
+def test_a_second_instance_takes_over_only_when_the_first_is_gone(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             first = await coordinator.living("a")
@@ -35,9 +35,9 @@ def test_a_second_instance_is_refused_while_the_first_lives_and_takes_over_when_
             assert not (await (await coordinator.node("a", instance="another")).refused()).final
             await first.close()
             third = await coordinator.node("a", instance="third")
-            await third.handle(TellRestore)
+            await third.handle(RestoreState)
             late = await coordinator.node("a", instance=f"a-{id(first)}", epoch=1)
-            assert "taken over" in (await late.refused()).reason
+            assert "replaced by a newer instance" in (await late.refused()).reason
 
     asyncio.run(scenario())
 
@@ -47,18 +47,18 @@ def test_E2_a_node_started_a_second_time_ends_and_says_why(tmp_path: Path) -> No
         async with running(tmp_path / "store", system_of("a"), node=NodeSettings(heartbeat_s=0.02)) as coordinator:
             first = host_of(coordinator, "a")
             living = asyncio.create_task(first.run())
-            await coordinator.until(lambda: coordinator.coordinator.brain.settled)
+            await coordinator.until(lambda: coordinator.coordinator.lifecycle.settled)
             second = host_of(coordinator, "a")
             assert await second.run() == 1
             assert "process a is running already" in (second.problem or "")
-            assert coordinator.coordinator.brain.epoch == 1
+            assert coordinator.coordinator.lifecycle.epoch == 1
             first.end(0)
             assert await living == 0
 
     run(scenario())
 
 
-def test_E2_a_node_started_again_before_its_end_is_known_waits_and_is_let_in(tmp_path: Path) -> None:
+def test_E2_a_node_restarted_before_its_loss_is_known_waits_then_registers(tmp_path: Path) -> None:
     """E2: it was killed and started again at once; what it said before, and its end, are still on the way."""
 
     async def scenario() -> None:
@@ -66,11 +66,11 @@ def test_E2_a_node_started_again_before_its_end_is_known_waits_and_is_let_in(tmp
             killed = await coordinator.living("a")
             again = host_of(coordinator, "a")
             ending = asyncio.create_task(again.run())
-            await coordinator.until(lambda: len(coordinator.logged("turned away")) > 2)
+            await coordinator.until(lambda: len(coordinator.logged("registration refused")) > 2)
             killed.beat()
             await killed.handle(HeartbeatHeard)
-            turned_away = len(coordinator.logged("turned away"))
-            await coordinator.until(lambda: len(coordinator.logged("turned away")) > turned_away)
+            turned_away = len(coordinator.logged("registration refused"))
+            await coordinator.until(lambda: len(coordinator.logged("registration refused")) > turned_away)
             await killed.close()
             await coordinator.until(lambda: again.timeline is not None)
             again.end(0)

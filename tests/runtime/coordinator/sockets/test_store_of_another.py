@@ -9,12 +9,12 @@ from tests.runtime.fake_nodes import FakeNode, Running, both_alive, committed, r
 from strobe import Channel, System
 from strobe.errors import UsageError
 from strobe.protocol import ChannelSpec
-from strobe.protocol.coordinator.messages import Drained, LeaveWanted, TellView
+from strobe.protocol.coordinator.messages import Drained, InstallView, LeaveWanted
 from strobe.protocol.values.log_entries import Begin
 from strobe.storage import Store
 
 
-def test_a_second_coordinator_for_the_store_is_refused_while_the_first_answers(tmp_path: Path) -> None:
+def test_a_second_coordinator_is_refused_while_the_first_answers(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store", http=True):
             with pytest.raises(UsageError, match="stop it first"):
@@ -40,7 +40,7 @@ def test_the_store_of_another_system_is_refused(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_E9_a_system_with_a_channel_that_its_store_does_not_have_is_refused(tmp_path: Path) -> None:
+def test_E9_a_system_with_a_channel_unknown_to_its_store_is_refused(tmp_path: Path) -> None:
     """E9: nobody would notice that nothing travels there."""
     more = system_of("a", "b")
     more.channels = (*more.channels, Channel("a", "b", id="second"))
@@ -73,7 +73,7 @@ def test_E9_a_store_with_a_channel_that_the_system_has_no_more_is_refused(tmp_pa
 
 async def install_next_view(*nodes: FakeNode) -> None:
     for node in nodes:
-        node.send(Drained(node.process, (await node.handle(TellView)).view.number))
+        node.send(Drained(node.process, (await node.handle(InstallView)).view.number))
 
 
 @pytest.mark.parametrize("now", [("a",), ("a", "x")], ids=["taken away", "renamed"])
@@ -106,20 +106,20 @@ def test_E2_E9_a_system_without_a_process_that_has_left_goes_on(tmp_path: Path) 
         without.processes = {name: without.processes[name] for name in ("a", "b")}
         without.channels = tuple(one for one in without.channels if "c" not in (one.source, one.target))
         async with running(tmp_path / "store", without) as coordinator:
-            assert coordinator.coordinator.brain.view.processes == ("a", "b")
+            assert coordinator.coordinator.lifecycle.view.processes == ("a", "b")
 
     async def both_alive_of_three(coordinator: Running) -> tuple[FakeNode, FakeNode]:
         a, b, c = [await coordinator.living(name) for name in ("a", "b", "c")]
-        await coordinator.until(lambda: coordinator.coordinator.brain.settled)
+        await coordinator.until(lambda: coordinator.coordinator.lifecycle.settled)
         coordinator.coordinator.handle(LeaveWanted("c"))
         await install_next_view(a, b, c)
-        await coordinator.until(lambda: coordinator.coordinator.brain.settled)
+        await coordinator.until(lambda: coordinator.coordinator.lifecycle.settled)
         return a, b
 
     asyncio.run(scenario())
 
 
-def test_E2_E9_who_has_joined_from_elsewhere_need_not_be_in_the_system_and_is_said_to_be_missing(
+def test_E2_E9_a_joined_process_outside_the_system_is_shown_as_missing(
     tmp_path: Path,
 ) -> None:
     """E2, E9: the coordinator never had a description of it."""
@@ -141,7 +141,7 @@ def test_E2_E9_who_has_joined_from_elsewhere_need_not_be_in_the_system_and_is_sa
     asyncio.run(scenario())
 
 
-def test_P1_a_store_whose_channels_have_another_hash_is_refused_with_the_way_out(tmp_path: Path) -> None:
+def test_P1_a_store_with_another_channel_hash_is_refused(tmp_path: Path) -> None:
     strong = system_of("a", "b")
     strong.hash = "blake3"
 

@@ -21,7 +21,7 @@ from strobe.runtime.api.discovery import Discovered
 from strobe.runtime.coordinator import health_monitor
 from strobe.runtime.coordinator.log_writer import CoordinatorLog
 from strobe.runtime.messages.control import SnapshotBegun, Stop, Welcome
-from strobe.runtime.node.host import Host
+from strobe.runtime.node.node_registration import NodeRegistration
 from strobe.runtime.settings import RetentionSettings
 from strobe.storage import Store
 from strobe.storage.store.optimistic_append import begin_term
@@ -49,7 +49,7 @@ def test_S1_a_coordinator_begins_with_its_term_and_tells_nodes_of_it(tmp_path: P
     asyncio.run(scenario())
 
 
-def test_S1_a_coordinator_that_reads_a_higher_term_appends_nothing_and_ends(tmp_path: Path) -> None:
+def test_S1_a_coordinator_that_reads_a_higher_term_ends(tmp_path: Path) -> None:
     """S1: also in the middle of a snapshot; its nodes are not told to stop."""
 
     async def scenario() -> None:
@@ -99,13 +99,13 @@ def test_S1_retention_of_a_coordinator_that_was_taken_over_removes_nothing(tmp_p
                 await committed(coordinator, a, b, data=data)
 
     asyncio.run(scenario())
-    desk = CoordinatorLog(str(tmp_path / "store"), lambda: 0, lambda problem: None)
-    desk.open()
-    desk.lead("alpha")
+    log_writer = CoordinatorLog(str(tmp_path / "store"), lambda: 0, lambda problem: None)
+    log_writer.open()
+    log_writer.lead("alpha")
     blobs = sorted((tmp_path / "store" / "blobs").rglob("*"))
     begin_term(Store.open(tmp_path / "store"), "gamma", 7)
     with pytest.raises(TakenOver):
-        desk.retain(RetentionSettings(keep_last=1))
+        log_writer.retain(RetentionSettings(keep_last=1))
     assert Remove not in kinds(tmp_path / "store")
     assert sorted((tmp_path / "store" / "blobs").rglob("*")) == blobs
 
@@ -201,6 +201,8 @@ def test_S1_a_node_does_not_obey_a_coordinator_of_a_lower_term(
 
 
 def test_a_node_that_obeys_a_lower_term_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Host, "_welcomed", mutant(Host._welcomed, "welcome.term < self._term", "False"))
+    monkeypatch.setattr(
+        NodeRegistration, "accept", mutant(NodeRegistration.accept, "welcome.term < self._term", "False")
+    )
     with pytest.raises(AssertionError):
         run(meet_a_lower_term(tmp_path))

@@ -74,7 +74,7 @@ def in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judges, "PAUSE_S_MIN", 0.01)
 
 
-def test_snapshots_that_come_while_one_is_judged_are_skipped_up_to_the_newest_and_counted() -> None:
+def test_older_snapshots_waiting_for_the_judge_are_skipped_and_counted() -> None:
     async def scenario() -> None:
         async with court(scripted()) as opened:
             for number in range(10):
@@ -105,7 +105,7 @@ def test_a_judge_that_hangs_is_ended_and_the_next_snapshot_has_another() -> None
     run(scenario())
 
 
-def test_a_judge_that_was_killed_leaves_its_snapshot_undecided_and_is_started_again() -> None:
+def test_a_killed_judge_leaves_its_snapshot_undecided_and_restarts() -> None:
     async def scenario() -> None:
         async with court(scripted("if 's1' in line: time.sleep(1000)")) as opened:
             await opened.verdict(question(0))
@@ -135,7 +135,7 @@ def test_a_judge_that_was_killed_leaves_its_snapshot_undecided_and_is_started_ag
         ),
     ],
 )
-def test_a_judge_that_makes_no_sense_leaves_snapshots_undecided_and_nothing_waits(script: str, problem: str) -> None:
+def test_a_judge_with_invalid_answers_leaves_snapshots_undecided(script: str, problem: str) -> None:
     async def scenario() -> None:
         async with court(scripted(script=script)) as opened:
             for number in range(2):
@@ -196,7 +196,7 @@ def judged(command: list[str], asked: list[Question], timeout_s: float = 60.0) -
     return run(scenario())
 
 
-def test_the_judges_process_reads_snapshots_from_the_store_and_compares_them(tmp_path: Path, store: Path) -> None:
+def test_the_judge_process_compares_snapshots_from_the_store(tmp_path: Path, store: Path) -> None:
     verdicts = judged(worker(tmp_path, store), questions(store))
     assert verdicts == [ConditionVerdict("holds", "800", "800")] * len(questions(store))
     assert len(verdicts) >= 3
@@ -236,7 +236,7 @@ def test_a_function_that_ends_its_process_leaves_the_snapshot_undecided(tmp_path
     assert verdicts == [ConditionVerdict("undecided", problem="the judge's process ended with exit code 5")] * 2
 
 
-def test_a_snapshot_that_is_not_there_is_undecided_and_the_judge_goes_on(tmp_path: Path, store: Path) -> None:
+def test_a_missing_snapshot_is_undecided_and_the_judge_continues(tmp_path: Path, store: Path) -> None:
     first, *_ = questions(store)
     gone = Question("000001-00000099-coordinator", 999)
     wrong = Question("000001-00000098-coordinator", first.position)
@@ -246,9 +246,7 @@ def test_a_snapshot_that_is_not_there_is_undecided_and_the_judge_goes_on(tmp_pat
     assert "is the commit of" in verdicts[1].problem
 
 
-def test_the_judges_process_ends_with_its_coordinator_also_in_the_middle_of_a_function(
-    tmp_path: Path, store: Path
-) -> None:
+def test_the_judge_process_ends_with_its_coordinator(tmp_path: Path, store: Path) -> None:
     command = worker(tmp_path, store, f"open({str(tmp_path / 'busy')!r}, 'w').close()\n    while True: pass")
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None

@@ -29,7 +29,7 @@ def declaring() -> System:
     return System({"a": Quiet(), "b": Quiet()}, channels, conserved=lambda states, messages: 8)
 
 
-def test_E12_verdicts_are_in_the_status_the_documents_the_metrics_and_the_log(tmp_path: Path) -> None:
+def test_E12_verdicts_are_in_status_documents_metrics_and_log(tmp_path: Path) -> None:
     async def scenario(coordinator: Running, asking: Callable[..., Any]) -> None:
         nodes = await both_alive(coordinator)
         names = []
@@ -63,7 +63,7 @@ def judged(coordinator: Running) -> int:
     return sum(condition.judged for condition in coordinator.service.status().conditions)
 
 
-def test_E12_neither_a_commit_nor_the_end_waits_for_a_judge_that_hangs(tmp_path: Path) -> None:
+def test_E12_nothing_waits_for_a_judge_that_hangs(tmp_path: Path) -> None:
     async def scenario(coordinator: Running, asking: Callable[..., Any]) -> None:
         nodes = await both_alive(coordinator)
         for count in (1, 2):
@@ -75,16 +75,16 @@ def test_E12_neither_a_commit_nor_the_end_waits_for_a_judge_that_hangs(tmp_path:
         assert condition.pending
         # The first of the five is being judged, the last waits, and those between were skipped.
         assert (condition.judged, condition.skipped) == (2, 3)
-        assert len([one for one in coordinator.coordinator.progress.finished if one.outcome == COMMITTED]) == 7
+        assert len([one for one in coordinator.coordinator.tracker.finished if one.outcome == COMMITTED]) == 7
 
     served(scenario, tmp_path / "store", system=declaring(), judge=JUDGE)
 
 
-def test_without_a_declared_condition_nothing_is_judged_and_no_process_is_started(tmp_path: Path) -> None:
+def test_without_a_declared_condition_no_judge_is_started(tmp_path: Path) -> None:
     async def scenario(coordinator: Running, asking: Callable[..., Any]) -> None:
         await committed(coordinator, *await both_alive(coordinator))
         assert coordinator.service.status().conditions == []
-        assert coordinator.coordinator.judgement is not None
-        assert coordinator.coordinator.judgement.judge.pid is None
+        assert coordinator.service.judgement is not None
+        assert coordinator.service.judgement.judge.pid is None
 
     served(scenario, tmp_path / "store", judge=JUDGE)

@@ -82,7 +82,7 @@ def test_a_body_that_cannot_be_read_ends_its_connection_and_nothing_else(tmp_pat
     run(scenario())
 
 
-def test_a_source_that_sends_what_cannot_be_read_again_and_again_is_a_trouble(tmp_path: Path) -> None:
+def test_a_repeatedly_unreadable_frame_is_reported(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path) as node:
             node.source.send("readable")
@@ -99,7 +99,7 @@ def test_a_source_that_sends_what_cannot_be_read_again_and_again_is_a_trouble(tm
     run(scenario())
 
 
-def test_a_body_that_cannot_be_read_is_found_where_it_would_have_to_wait_too(tmp_path: Path) -> None:
+def test_an_unreadable_body_is_found_even_if_it_must_wait(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path) as node:
             node.timeline.outbox.full = True
@@ -110,7 +110,7 @@ def test_a_body_that_cannot_be_read_is_found_where_it_would_have_to_wait_too(tmp
             await hostile.send(messages_frame(body, 1, hostile.welcome.last_sequence + 1, 2))
             node.source.send("follows")
             node.timeline.outbox.full = False
-            node.timeline.pump_soon()
+            node.timeline.scheduler.pump_soon()
             await node.received("waits", "follows")
 
     run(scenario())
@@ -181,7 +181,7 @@ def test_V4_a_barrier_that_breaks_the_rules_ends_its_connection(frames: list[byt
     run(scenario())
 
 
-def test_E3_more_than_a_recording_may_hold_is_not_kept_while_it_comes(tmp_path: Path) -> None:
+def test_E3_copies_beyond_the_recording_bound_are_not_kept(tmp_path: Path) -> None:
     async def scenario() -> None:
         one_way = System({"a": Scripted(), "b": Scripted()}, [Channel("a", "b")], protocol="unaligned")
         async with lone_node(tmp_path, one_way, recording_bytes_max=10_000) as node:

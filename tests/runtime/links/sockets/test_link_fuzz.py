@@ -51,7 +51,7 @@ class Peer:
 
     @property
     def incoming_link(self) -> IncomingLink:
-        return self.node.timeline.incoming_links["a->b", 1]
+        return self.node.timeline.channels.incoming_links["a->b", 1]
 
     @property
     def view(self) -> View:
@@ -218,7 +218,7 @@ def test_E14_no_mutant_of_a_stream_ends_the_node(tmp_path: Path, protocol: str, 
         system.decoder = NUMBERS
         async with lone_node(tmp_path, system, alignment_s=0.0) as node:
             node.source.outgoing_link.close()
-            node.timeline.admit(node.source.outgoing_link.hello)
+            node.timeline.channels.admit(node.source.outgoing_link.hello)
             peer = Peer(node, chance)
             for number in range(MUTANTS):
                 hostile = await Hostile.connect(node)

@@ -15,7 +15,7 @@ from tests.runtime.scripted import Scripted, pair
 
 from strobe.process import Channel, System
 from strobe.protocol import Frame, SnapshotId, View
-from strobe.protocol.coordinator.messages import RecordingFailed, TellView
+from strobe.protocol.coordinator.messages import InstallView, RecordingFailed
 from strobe.protocol.process.events import Marker
 from strobe.runtime.links import codec
 from strobe.runtime.links.codec import messages_frame
@@ -55,12 +55,15 @@ RULES: dict[str, tuple[Made, str]] = {
     "of a later view": (messages(view=2), "a frame of view 2 came before it"),
     "of a cut": (messages(index=(1 << 64) - 1), "the cut index of a frame leaps to 18446744073709551615"),
     "a type": (messages(said="text"), "a message from a is none of `messages`: Expected `int`, got `str`"),
-    "marker of a later view": (marker(2), "a marker of view 2 came before that view"),
-    "view far ahead": (view(9, joined="c"), "view 9 came, which is not one change after view 1"),
-    "view of two": (view(2, joined="c", left="a"), "view 2 came, which is not one change after view 1"),
-    "the same view again, another": (view(1, joined="c"), "view 1 came, and is another than the one that is known"),
-    "view of too many": (view(2, sent=4, joined="c"), "5 messages were sent before view 2, 1 came"),
-    "barrier": (barrier, "a barrier that overtakes came, and chandy-lamport has none"),
+    "marker of a later view": (marker(2), "a marker of view 2 arrived before that view"),
+    "view far ahead": (view(9, joined="c"), "view 9 arrived, not one change after view 1"),
+    "view of two": (view(2, joined="c", left="a"), "view 2 arrived, not one change after view 1"),
+    "the same view again, another": (
+        view(1, joined="c"),
+        "view 1 arrived, and differs from that view here",
+    ),
+    "view of too many": (view(2, sent=4, joined="c"), "5 messages preceded view 2, but 1 arrived"),
+    "barrier": (barrier, "an overtaking barrier arrived, and chandy-lamport has none"),
 }
 
 
@@ -73,7 +76,7 @@ def of_numbers(protocol: str = "chandy-lamport", kind: str = "fifo") -> System:
 async def send_wrong(node: LoneNode, made: Made) -> None:
     """Send what `made` makes as the next frame of the channel, and wait until the node has hung up."""
     hostile = await Hostile.connect(node)
-    frame = made(node.timeline.protocol.view, node.timeline.incoming_links["a->b", 1].next_ordinal)
+    frame = made(node.timeline.protocol.view, node.timeline.channels.incoming_links["a->b", 1].next_ordinal)
     codec.number(frame, hostile.welcome.last_sequence + 1)
     await hostile.send(bytes(frame))
 
@@ -92,7 +95,7 @@ def test_E14_a_frame_that_breaks_a_rule_ends_its_connection_only(
             await until(lambda: node.timeline.inbox or node.process.messages)
             await send_wrong(node, made)
             node.timeline.outbox.full = False
-            node.timeline.pump_soon()
+            node.timeline.scheduler.pump_soon()
             node.source.send(2)
             await node.received(1, 2)
             assert node.host.problem is None
@@ -123,7 +126,7 @@ def test_M2_a_source_that_insists_on_a_wrong_frame_ends_the_node(tmp_path: Path,
 
 
 @pytest.mark.parametrize("kind", ["fifo", "unordered"])
-def test_E14_what_an_index_may_not_be_is_refused_for_lai_yang_too(tmp_path: Path, kind: str) -> None:
+def test_E14_an_invalid_cut_index_is_refused_under_lai_yang(tmp_path: Path, kind: str) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path, of_numbers("lai-yang", kind)) as node:
             node.source.send(1)
@@ -137,7 +140,7 @@ def test_E14_what_an_index_may_not_be_is_refused_for_lai_yang_too(tmp_path: Path
     run(scenario())
 
 
-def test_E14_nothing_comes_behind_the_end_of_a_channel(tmp_path: Path) -> None:
+def test_E14_a_frame_after_the_end_of_a_channel_is_refused(tmp_path: Path) -> None:
     async def scenario() -> None:
         system = System({name: Scripted() for name in "abc"}, [Channel("a", "b"), Channel("c", "b"), Channel("b", "c")])
         async with lone_node(tmp_path, system) as node:
@@ -165,7 +168,7 @@ def test_E14_another_view_of_the_same_number_ends_the_node(tmp_path: Path) -> No
             known = node.timeline.protocol.view
             node.source.outgoing_link.write(view(2, joined="c")(known, 1))
             await until(lambda: node.timeline.protocol.view.number == 2)
-            node.link.send(TellView("b", View(2, (*known.processes, "d"), known.channels)))
+            node.link.send(InstallView("b", View(2, (*known.processes, "d"), known.channels)))
             failed = await node.link.handle(Failed)
             assert "view 2 is another at the coordinator than the one that came from a peer" in failed.reason
 
@@ -189,7 +192,7 @@ def test_E3_markers_of_snapshots_that_never_were_take_bounded_memory(tmp_path: P
     run(scenario())
 
 
-def test_a_link_that_lets_nothing_through_is_tried_less_and_less_often(tmp_path: Path) -> None:
+def test_a_link_without_progress_backs_off(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path, of_numbers()) as node:
             loop, outgoing_link, at_s = asyncio.get_running_loop(), node.source.outgoing_link, []

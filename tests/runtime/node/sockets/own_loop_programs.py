@@ -14,7 +14,7 @@ from tests.runtime.scripted import pair
 from strobe.process import System
 from strobe.protocol import SnapshotId
 from strobe.protocol.coordinator.messages import (
-    AskToRecord,
+    RequestRecording,
 )
 from strobe.runtime.links.codec import Hello
 from strobe.runtime.node.own_loop import Node
@@ -74,7 +74,7 @@ class Own:
     def record(self, counter: int) -> SnapshotId:
         """Have b record, as soon as it may."""
         begun = self.coordinator.log_begin("b", snapshot=SnapshotId(EPOCH, counter, "a"))
-        self.link.send(begun, AskToRecord("b", begun.snapshot, 1))
+        self.link.send(begun, RequestRecording("b", begun.snapshot, 1))
         return begun.snapshot
 
     async def heard(self) -> None:

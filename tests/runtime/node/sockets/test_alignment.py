@@ -16,7 +16,7 @@ from tests.runtime.scripted import Scripted, scripted
 from strobe.causality.proof import verify
 from strobe.process import Channel, System
 from strobe.protocol import InFlight
-from strobe.protocol.coordinator.messages import AskToRecord, TellOutcome
+from strobe.protocol.coordinator.messages import ReportOutcome, RequestRecording
 from strobe.runtime.links.listener import Listener
 from strobe.runtime.links.outgoing_link import AHEAD_MAX
 from strobe.runtime.messages.control import SnapshotBegun
@@ -60,7 +60,7 @@ class Joined:
         return begun
 
     def ask(self, name: str, begun: SnapshotBegun) -> None:
-        self.coordinator.links[name].send(AskToRecord(name, begun.snapshot, 1))
+        self.coordinator.links[name].send(RequestRecording(name, begun.snapshot, 1))
 
     def block(self) -> None:
         """Let c receive nothing more, as if somebody that it sends to were slow."""
@@ -68,12 +68,12 @@ class Joined:
 
     def go_on(self) -> None:
         self.timeline("c").outbox.full = False
-        self.timeline("c").pump_soon()
+        self.timeline("c").scheduler.pump_soon()
 
     def time_out(self, begun: SnapshotBegun) -> None:
         """Let alignment at c have taken as long as it may."""
         timeline = self.timeline("c")
-        timeline.run_between(partial(timeline.barriers._time_out, begun.snapshot))
+        timeline.scheduler.run_between(partial(timeline.barriers._time_out, begun.snapshot))
 
     async def snapshot(self, begun: SnapshotBegun) -> Any:
         name = await self.coordinator.commit(begun)
@@ -98,7 +98,7 @@ def joined(scenario: Any, directory: Path, protocol: str, **settings: Any) -> No
     run(played())
 
 
-def test_V3_an_input_whose_barrier_has_come_is_held_back_within_its_window_until_the_other_has(tmp_path: Path) -> None:
+def test_V3_an_input_with_a_barrier_is_held_within_its_window(tmp_path: Path) -> None:
     async def scenario(hosts: Joined) -> None:
         hosts.send("a", "before")
         await until(lambda: hosts.received == ["before"])
@@ -108,7 +108,7 @@ def test_V3_an_input_whose_barrier_has_come_is_held_back_within_its_window_until
         hosts.send("a", *(f"behind {number:03}" for number in range(100)))
         hosts.send("b", "passes")
         await until(lambda: hosts.received == ["before", "passes"])
-        incoming_link = hosts.timeline("c").incoming_links["a->c", 1]
+        incoming_link = hosts.timeline("c").channels.incoming_links["a->c", 1]
         await until(lambda: incoming_link.waiting_bytes > 300)
         assert incoming_link.waiting_bytes <= 400  # the rest waits at a, without credit
         assert hosts.timeline("a").outbox.outgoing_links["a->c"].backlog_bytes > 0
@@ -125,7 +125,7 @@ def test_V3_an_input_whose_barrier_has_come_is_held_back_within_its_window_until
     joined(scenario, tmp_path, "aligned", **SMALL)
 
 
-def test_E3_what_the_last_barrier_brings_is_under_the_bound_of_recording(tmp_path: Path) -> None:
+def test_E3_frames_of_the_last_barrier_count_in_the_recording_bound(tmp_path: Path) -> None:
     async def scenario(hosts: Joined) -> None:
         hosts.block()
         for name in "ab":
@@ -147,20 +147,20 @@ def test_E3_what_the_last_barrier_brings_is_under_the_bound_of_recording(tmp_pat
     joined(scenario, tmp_path, "unaligned", recording_bytes_max=40_000, frame_messages_max=1)
 
 
-def test_E6_an_abort_lets_go_of_what_was_held_back(tmp_path: Path) -> None:
+def test_E6_an_abort_resumes_the_held_channels(tmp_path: Path) -> None:
     async def scenario(hosts: Joined) -> None:
         begun = hosts.begin()
         hosts.ask("a", begun)
         await until(lambda: "a->c" in hosts.timeline("c").inbox.held)
         hosts.send("a", 1, 2, 3)
-        hosts.coordinator.links["c"].send(TellOutcome("c", begun.snapshot, False))
+        hosts.coordinator.links["c"].send(ReportOutcome("c", begun.snapshot, False))
         await until(lambda: hosts.received == [1, 2, 3])
         assert not hosts.timeline("c").inbox.held
 
     joined(scenario, tmp_path, "aligned")
 
 
-def test_E7_what_is_held_back_is_let_go_where_no_outcome_ever_comes(tmp_path: Path) -> None:
+def test_E7_held_channels_resume_without_an_outcome(tmp_path: Path) -> None:
     async def scenario(hosts: Joined) -> None:
         hosts.ask("a", hosts.begin())
         hosts.send("a", "in the end")
@@ -169,7 +169,7 @@ def test_E7_what_is_held_back_is_let_go_where_no_outcome_ever_comes(tmp_path: Pa
     joined(scenario, tmp_path, "aligned", patience_s=0.05)
 
 
-def test_V4_a_barrier_overtakes_what_waits_at_both_ends_and_nothing_of_it_is_lost(tmp_path: Path) -> None:
+def test_V4_a_barrier_overtakes_both_queues_and_loses_nothing(tmp_path: Path) -> None:
     async def scenario(hosts: Joined) -> None:
         hosts.block()
         sent = [f"waits {number:03}" for number in range(200)]
@@ -192,7 +192,7 @@ def test_V4_a_barrier_overtakes_what_waits_at_both_ends_and_nothing_of_it_is_los
     joined(scenario, tmp_path, "unaligned", **SMALL)
 
 
-def test_R1_what_barriers_overtook_is_received_once_after_a_rollback(tmp_path: Path) -> None:
+def test_R1_overtaken_frames_are_received_once_after_a_rollback(tmp_path: Path) -> None:
     async def scenario(hosts: Joined) -> None:
         hosts.block()
         sent = [f"waits {number:03}" for number in range(200)]
@@ -229,7 +229,7 @@ def test_V5_alignment_that_takes_too_long_turns_unaligned(tmp_path: Path, held: 
             hosts.ask("a", begun)
             await until(lambda: "a->c" in hosts.timeline("c").inbox.held)
             hosts.send("a", *sent)
-            await until(lambda: hosts.timeline("c").incoming_links["a->c", 1].waiting_bytes)
+            await until(lambda: hosts.timeline("c").channels.incoming_links["a->c", 1].waiting_bytes)
             assert hosts.received == []
             hosts.time_out(begun)
             await until(lambda: begun.snapshot in hosts.timeline("c").protocol.open)
@@ -252,7 +252,7 @@ def test_V5_alignment_that_takes_too_long_turns_unaligned(tmp_path: Path, held: 
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_M2_barriers_overtake_once_and_in_order_however_often_the_connection_is_cut(seed: int) -> None:
+def test_M2_barriers_overtake_once_and_in_order_across_reconnects(seed: int) -> None:
     """What had come, and what the barrier says it has overtaken, is all that was sent before it."""
 
     async def scenario() -> None:
@@ -291,7 +291,7 @@ def test_M2_barriers_overtake_once_and_in_order_however_often_the_connection_is_
     run(scenario())
 
 
-def test_E3_barriers_that_cannot_be_sent_copy_nothing_and_the_newest_go_when_they_can() -> None:
+def test_E3_unsent_barriers_copy_nothing_and_the_newest_are_sent() -> None:
     """E3: a link that is down for long, while every snapshot times out and is tried again."""
 
     async def scenario() -> None:

@@ -16,7 +16,7 @@ from strobe.process import Channel, System
 from strobe.protocol import Frame
 from strobe.runtime.links.message_decoding import decode_frame
 from strobe.runtime.messages.control import Failed
-from strobe.runtime.node import timeline
+from strobe.runtime.node import scheduling
 
 
 class Transfer(msgspec.Struct, tag=True):
@@ -37,7 +37,7 @@ def test_what_cannot_be_decoded_is_named_by_channel_and_message() -> None:
 def test_a_message_of_another_type_ends_the_node_and_its_sender_is_named(
     tmp_path: Path, protocol: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timeline, "BURST", 0)  # where barriers overtake, it comes past the first frames of a burst
+    monkeypatch.setattr(scheduling, "BURST_MAX", 0)  # if barriers overtake, all frames are queued
 
     async def scenario() -> None:
         channels = [Channel("a", "b")]
@@ -55,7 +55,7 @@ def test_a_message_of_another_type_ends_the_node_and_its_sender_is_named(
     run(scenario())
 
 
-def test_a_message_that_is_too_long_or_has_no_channel_is_refused_and_nothing_is_sent(tmp_path: Path) -> None:
+def test_a_message_too_long_or_without_a_channel_is_refused(tmp_path: Path) -> None:
     refused: list[str] = []
 
     def answer(ctx: Any, channel: str, message: Any) -> None:
@@ -94,7 +94,7 @@ def test_a_handler_that_returns_a_coroutine_ends_the_node_and_is_named(tmp_path:
     run(scenario())
 
 
-def test_time_is_the_same_for_the_whole_of_an_event(tmp_path: Path) -> None:
+def test_time_is_constant_during_an_event(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path) as node:
             times: list[float] = []
@@ -116,9 +116,7 @@ def test_a_timer_into_the_past_is_refused(tmp_path: Path, after_s: float) -> Non
     run(scenario())
 
 
-def test_timers_that_were_pending_at_a_cut_are_pending_after_a_rollback_and_those_set_later_are_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rollback_restores_the_timers_pending_at_the_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         system, loop = pair(), asyncio.get_running_loop()
         set_after_s = []
@@ -172,7 +170,7 @@ def test_timers_are_replaced_cancelled_and_end_with_the_epoch(tmp_path: Path) ->
     run(scenario())
 
 
-def test_random_numbers_go_on_where_the_snapshot_was(tmp_path: Path) -> None:
+def test_random_numbers_continue_from_the_snapshot(tmp_path: Path) -> None:
     """R4: the generator is part of the state; from the beginning it gives the same numbers again."""
 
     async def scenario() -> None:

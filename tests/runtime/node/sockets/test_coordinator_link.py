@@ -12,11 +12,11 @@ from strobe.runtime.node import coordinator_link
 from strobe.runtime.node.coordinator_link import ControlLink
 
 
-def broke(error: BaseException) -> None:
+def fail(error: BaseException) -> None:
     raise AssertionError from error
 
 
-def test_an_error_that_no_further_attempt_would_mend_is_told() -> None:
+def test_an_error_that_no_retry_can_fix_is_reported() -> None:
     async def meet() -> None:
         told: asyncio.Queue[BaseException] = asyncio.Queue()
         async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0) as server:
@@ -29,7 +29,7 @@ def test_an_error_that_no_further_attempt_would_mend_is_told() -> None:
     uvloop.run(meet())
 
 
-def test_who_lets_in_and_hangs_up_without_a_word_is_complained_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_coordinator_that_accepts_and_disconnects_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """Something may stand before a coordinator that is gone: what it lets in counts for nothing."""
 
     async def meet() -> None:
@@ -40,7 +40,7 @@ def test_who_lets_in_and_hangs_up_without_a_word_is_complained_of_once(caplog: p
             met.release()
 
         async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
-            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), lambda _: None, broke)
+            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), lambda _: None, fail)
             link.start()
             for _ in range(4):
                 await met.acquire()
@@ -51,7 +51,7 @@ def test_who_lets_in_and_hangs_up_without_a_word_is_complained_of_once(caplog: p
     assert len(caplog.records) == 1
 
 
-def test_who_is_turned_away_comes_again_ever_later_and_complains_once(
+def test_a_refused_node_backs_off_and_logs_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(coordinator_link, "RETRY_S_MAX", 0.2)
@@ -66,11 +66,11 @@ def test_who_is_turned_away_comes_again_ever_later_and_complains_once(
             met.release()
 
         async with await asyncio.start_server(turn_away, "127.0.0.1", 0) as server:
-            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), lambda _: None, broke)
+            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), lambda _: None, fail)
             link.start()
             for _ in range(4):
                 await met.acquire()
-            assert link._wait_s == 0.2
+            assert link._backoff.failures >= 3
             await link.close()
 
     with caplog.at_level(logging.WARNING):
@@ -78,7 +78,7 @@ def test_who_is_turned_away_comes_again_ever_later_and_complains_once(
     assert len(caplog.records) == 1
 
 
-def test_a_connection_that_is_lost_after_a_word_is_told_of_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_connection_lost_after_an_order_is_logged_again(caplog: pytest.LogCaptureFixture) -> None:
     async def meet() -> None:
         met = asyncio.Semaphore(0)
 
@@ -90,7 +90,7 @@ def test_a_connection_that_is_lost_after_a_word_is_told_of_again(caplog: pytest.
 
         async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
             heard: list[object] = []
-            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), heard.append, broke)
+            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), heard.append, fail)
             link.start()
             for _ in range(4):
                 await met.acquire()
@@ -102,7 +102,7 @@ def test_a_connection_that_is_lost_after_a_word_is_told_of_again(caplog: pytest.
     assert len(caplog.records) >= 3
 
 
-def test_it_ends_also_where_the_coordinator_hangs_up_in_the_same_moment() -> None:
+def test_it_ends_even_if_the_coordinator_disconnects_meanwhile() -> None:
     """The task is cancelled while it waits for the end of a connection that ends just then: it must not go on."""
 
     async def meet() -> None:
@@ -111,7 +111,7 @@ def test_it_ends_also_where_the_coordinator_hangs_up_in_the_same_moment() -> Non
 
         async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
             for turns in range(60):
-                link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), lambda _: None, broke)
+                link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), lambda _: None, fail)
                 link.start()
                 for _ in range(turns % 12):
                     await asyncio.sleep(0)
@@ -134,7 +134,7 @@ def test_a_coordinator_that_reads_nothing_costs_its_nodes_a_bounded_buffer(monke
             writer.close()
 
         async with await asyncio.start_server(read_nothing, "127.0.0.1", 0) as server:
-            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), lambda _: None, broke)
+            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), lambda _: None, fail)
             link.start()
             await met.acquire()
             said = 0
@@ -149,7 +149,7 @@ def test_a_coordinator_that_reads_nothing_costs_its_nodes_a_bounded_buffer(monke
     asyncio.run(meet())
 
 
-def test_a_coordinator_that_answers_no_sign_of_life_is_greeted_anew(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_coordinator_that_answers_no_heartbeat_gets_a_new_greeting(caplog: pytest.LogCaptureFixture) -> None:
     """A connection may lead nowhere without an end or a reset: only that nothing comes tells."""
 
     async def meet() -> None:
@@ -165,7 +165,7 @@ def test_a_coordinator_that_answers_no_sign_of_life_is_greeted_anew(caplog: pyte
             writer.close()
 
         async with await asyncio.start_server(say_one_thing, "127.0.0.1", 0) as server:
-            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), heard.append, broke)
+            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), heard.append, fail)
             link.unanswered_max = 3
             link.start()
             # One that lets in and says nothing at all may be stopped: it shall not find many when it goes on.
@@ -174,18 +174,18 @@ def test_a_coordinator_that_answers_no_sign_of_life_is_greeted_anew(caplog: pyte
                     await met.acquire()
                     while not link.connected or not heard:
                         await asyncio.sleep(0)
-                assert [link.beat(Stop("alive")) for _ in range(allowed + 1)] == [True] * allowed + [False]
+                assert [link.send_heartbeat(Stop("alive")) for _ in range(allowed + 1)] == [True] * allowed + [False]
             over.set()
             await link.close()
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(meet())
     assert [record.getMessage().partition("(")[2] for record in caplog.records] == [
-        "it has answered none of 3 signs of life); trying again"
+        "it has answered none of 3 heartbeats); trying again"
     ]
 
 
-def test_each_word_of_the_coordinator_answers_all_signs_of_life_before_it() -> None:
+def test_any_message_of_the_coordinator_answers_earlier_heartbeats() -> None:
     async def meet() -> None:
         heard, over = asyncio.Queue[object](), asyncio.Event()
 
@@ -197,13 +197,13 @@ def test_each_word_of_the_coordinator_answers_all_signs_of_life_before_it() -> N
             over.set()
 
         async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), heard.put_nowait, broke)
+            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), heard.put_nowait, fail)
             link.unanswered_max = 1
             link.start()
             async with asyncio.timeout(10):
                 for _ in range(10):
                     assert await heard.get() == HeartbeatHeard()
-                    assert link.beat(Stop("alive"))
+                    assert link.send_heartbeat(Stop("alive"))
                 await link.close()
                 await over.wait()
 
@@ -222,7 +222,7 @@ def test_a_connection_that_does_not_come_about_is_not_waited_for_for_ever(
             for one in waiting:
                 one.setblocking(False)
                 one.connect_ex(server.getsockname())
-            link = ControlLink(server.getsockname(), lambda: Stop("hello"), lambda _: None, broke)
+            link = ControlLink(server.getsockname(), lambda: Stop("hello"), lambda _: None, fail)
             link.start()
             async with asyncio.timeout(10):
                 while not caplog.records:

@@ -36,7 +36,7 @@ def read_so_far(node: LoneNode) -> int:
     return offset(node.timeline.boundary.positions()[0]["in"])
 
 
-def test_R2_a_cut_between_two_records_of_a_poll_has_read_the_first_and_not_the_second(tmp_path: Path) -> None:
+def test_R2_a_cut_between_two_records_of_a_poll_covers_only_the_first(tmp_path: Path) -> None:
     async def scenario() -> None:
         system = pair(sources={"in": source_of(tmp_path)})
         async with lone_node(tmp_path, system) as node:
@@ -69,14 +69,14 @@ def test_R2_records_wait_while_a_peer_is_slow_and_are_not_read_in_a_cut(tmp_path
             assert offset(node.timeline.captures.open[begun.snapshot].sources["in"]) == len("1\n2\n")
             assert node.process.messages == [1, 2]
             node.process.on_receive = lambda ctx, channel, record: None
-            node.timeline._has_room("b->a")
+            node.timeline.channels.has_room("b->a")
             await node.received(1, 2, 3, 4, 5)
             assert read_so_far(node) == len("1\n2\n3\n4\n5\n")
 
     run(scenario())
 
 
-def test_R2_a_process_that_emits_and_has_no_sink_ends_and_says_so(tmp_path: Path) -> None:
+def test_R2_a_process_that_emits_without_a_sink_ends(tmp_path: Path) -> None:
     """Its output would be lost, and nobody would know."""
 
     async def scenario() -> None:
@@ -92,7 +92,7 @@ def test_R2_a_process_that_emits_and_has_no_sink_ends_and_says_so(tmp_path: Path
     run(scenario())
 
 
-def test_R2_a_rollback_reads_again_from_where_the_snapshot_had_come_to(tmp_path: Path) -> None:
+def test_R2_a_rollback_reads_again_from_the_snapshot(tmp_path: Path) -> None:
     async def scenario() -> None:
         system = pair(
             sources={"in": source_of(tmp_path, 1, 2)}, sinks={"out": FileSink(tmp_path / "out.jsonl", process="b")}
@@ -116,9 +116,7 @@ def test_R2_a_rollback_reads_again_from_where_the_snapshot_had_come_to(tmp_path:
     run(scenario())
 
 
-def test_R2_much_output_is_made_durable_before_a_snapshot_and_undone_by_a_rollback_like_any(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_R2_output_made_durable_early_is_undone_by_a_rollback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(external_io, "HELD_BYTES_MAX", 1000)
 
     async def scenario() -> None:
@@ -146,7 +144,7 @@ def test_R2_much_output_is_made_durable_before_a_snapshot_and_undone_by_a_rollba
     run(scenario())
 
 
-def test_output_that_cannot_be_made_durable_yet_is_tried_again_and_not_with_each_record(
+def test_staging_is_retried_but_not_with_each_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(external_io, "HELD_BYTES_MAX", 1000)
@@ -170,9 +168,7 @@ def test_output_that_cannot_be_made_durable_yet_is_tried_again_and_not_with_each
     run(scenario())
 
 
-def test_while_output_cannot_be_made_durable_the_process_is_given_no_more_than_memory_may_hold(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_output_above_its_memory_bound_stops_delivery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(external_io, "HELD_BYTES_MAX", 300)
     monkeypatch.setattr(external_io, "STAGE_AGAIN_S", 0.001)
 
@@ -191,12 +187,12 @@ def test_while_output_cannot_be_made_durable_the_process_is_given_no_more_than_m
                 node.source.send(*range(first, first + 4))  # ten bytes each
             # Tried again and again, though nobody emits anything more.
             await until(lambda: len(tried) > 10)
-            assert not node.timeline.may_deliver
+            assert not node.timeline.scheduler.may_deliver
             assert sink.buffered_bytes == 1000
             assert measure(node.host).held_back.startswith("the disk is full")
             sink.prepare = prepare  # type: ignore[method-assign]
             await node.received(*range(100_000_000, 100_000_400))
-            await until(lambda: node.timeline.may_deliver)
+            await until(lambda: node.timeline.scheduler.may_deliver)
             assert measure(node.host).held_back == ""
             sink.prepare(sink.position)
             sink.release(sink.position)
@@ -206,9 +202,7 @@ def test_while_output_cannot_be_made_durable_the_process_is_given_no_more_than_m
     run(scenario())
 
 
-def test_a_frame_that_makes_more_output_than_memory_may_hold_does_not_wait_as_for_a_full_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_frame_with_much_output_does_not_wait_for_the_retry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(external_io, "STAGE_AGAIN_S", 3600)
 
     async def scenario() -> None:
@@ -218,14 +212,12 @@ def test_a_frame_that_makes_more_output_than_memory_may_hold_does_not_wait_as_fo
             for first in range(0, 200, 40):
                 node.source.send(*range(first, first + 40))
             await node.received(*range(200))
-            await until(lambda: node.timeline.may_deliver)
+            await until(lambda: node.timeline.scheduler.may_deliver)
 
     run(scenario())
 
 
-def test_a_snapshot_for_which_output_is_made_durable_lets_a_process_go_on_that_was_held_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_preparing_a_snapshot_resumes_a_held_back_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(external_io, "STAGE_AGAIN_S", 3600.0)
 
     async def scenario() -> None:
@@ -240,7 +232,7 @@ def test_a_snapshot_for_which_output_is_made_durable_lets_a_process_go_on_that_w
             sink.prepare = fail  # type: ignore[method-assign]
             node.timeline.boundary.emit("x" * 200)
             await until(failed.is_set)
-            assert not node.timeline.may_deliver
+            assert not node.timeline.scheduler.may_deliver
             node.source.send(1)
             await until(lambda: node.timeline.inbox)
             sink.prepare = prepare  # type: ignore[method-assign]
@@ -250,7 +242,7 @@ def test_a_snapshot_for_which_output_is_made_durable_lets_a_process_go_on_that_w
     run(scenario())
 
 
-def test_a_source_that_has_skipped_something_is_asked_again_at_once(
+def test_a_source_that_has_skipped_records_is_polled_again_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_source, "LINES_MAX", 10)

@@ -20,10 +20,10 @@ from strobe.protocol import View
 from strobe.protocol.coordinator.messages import (
     Dismiss,
     Drained,
+    InstallView,
+    ReportOutcome,
+    ReportSettled,
     Reset,
-    TellOutcome,
-    TellSettled,
-    TellView,
 )
 from strobe.runtime.connectors.file_sink import FileSink
 from strobe.runtime.connectors.file_source import FileSource
@@ -31,7 +31,7 @@ from strobe.runtime.messages.control import Heartbeat, Stop
 from strobe.runtime.node import external_io
 
 
-def test_R1_what_was_in_flight_at_the_cut_is_received_first_and_once_after_a_rollback(tmp_path: Path) -> None:
+def test_R1_messages_in_flight_are_received_first_and_once(tmp_path: Path) -> None:
     async def scenario() -> None:
         system = pair()
         async with coordinating(tmp_path, system) as coordinator:
@@ -51,7 +51,7 @@ def test_R1_what_was_in_flight_at_the_cut_is_received_first_and_once_after_a_rol
     run(scenario())
 
 
-def test_R1_who_starts_from_the_beginning_again_has_the_state_of_the_beginning(tmp_path: Path) -> None:
+def test_R1_a_restart_from_the_beginning_has_the_initial_state(tmp_path: Path) -> None:
     """Where nothing was committed yet, a crash of one takes everybody back to the start: also those who live on."""
 
     async def scenario() -> None:
@@ -98,7 +98,7 @@ class SlowSource(Source):
         pass
 
 
-def test_an_epoch_that_is_overtaken_while_it_is_being_restored_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_an_epoch_superseded_during_its_restore_leaves_nothing(tmp_path: Path) -> None:
     async def scenario() -> None:
         source = SlowSource()
         async with coordinating(tmp_path, pair(sources={"slow": source})) as coordinator:
@@ -148,9 +148,9 @@ def test_orders_of_an_epoch_wait_until_it_has_been_restored(tmp_path: Path) -> N
             coordinator.run("a")
             link = await coordinator.registered("a")
             coordinator.restore(link, 1)
-            link.send(TellView("a", View(7, ("a", "b"), coordinator.view.channels)))
+            link.send(InstallView("a", View(7, ("a", "b"), coordinator.view.channels)))
             coordinator.restore(link, 2)
-            link.send(TellView("a", View(3, ("a", "b"), coordinator.view.channels)))
+            link.send(InstallView("a", View(3, ("a", "b"), coordinator.view.channels)))
             source.may_open.set()
             assert (await link.handle(Drained)).view == 1
             assert (await link.handle(Drained)).view == 3
@@ -158,7 +158,7 @@ def test_orders_of_an_epoch_wait_until_it_has_been_restored(tmp_path: Path) -> N
     run(scenario())
 
 
-def test_R2_a_commit_and_a_rollback_that_are_heard_together_release_what_was_committed(tmp_path: Path) -> None:
+def test_R2_a_commit_received_with_a_rollback_releases_its_output(tmp_path: Path) -> None:
     async def scenario() -> None:
         system = pair(sinks={"out": FileSink(tmp_path / "out.jsonl", process="a")})
         async with coordinating(tmp_path, system) as coordinator:
@@ -168,7 +168,7 @@ def test_R2_a_commit_and_a_rollback_that_are_heard_together_release_what_was_com
             taken = await coordinator.commit(begun, tell=False)
             a.application.context.emit("said later")  # type: ignore[attr-defined]
             link = coordinator.links["a"]
-            link.send(TellOutcome("a", begun.snapshot, True), coordinator.order("a", 2, taken))
+            link.send(ReportOutcome("a", begun.snapshot, True), coordinator.order("a", 2, taken))
             await link.handle(Drained)
             assert (tmp_path / "out.jsonl").read_bytes() == b'"said"\n'
             assert a.problem is None
@@ -206,9 +206,7 @@ def joined(view: View, number: int, process: str) -> View:
     return View(number, view.processes, channels)
 
 
-def test_E2_a_process_that_leaves_hands_over_what_it_holds_and_everything_arrives(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_E2_the_last_messages_of_a_leaving_process_arrive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(external_io, "IDLE_S", 0)
 
     async def scenario() -> None:
@@ -220,7 +218,7 @@ def test_E2_a_process_that_leaves_hands_over_what_it_holds_and_everything_arrive
             view = without(coordinator.view, 2, "c")
             hosts[0].application.context.send("a->c", "for you")  # type: ignore[attr-defined]
             for name in ("c", "a", "b"):
-                coordinator.links[name].send(TellView(name, view))
+                coordinator.links[name].send(InstallView(name, view))
             for name in ("a", "b", "c"):
                 while (await coordinator.links[name].handle(Drained)).view != 2:
                     pass
@@ -239,7 +237,7 @@ def test_E2_a_process_that_leaves_hands_over_what_it_holds_and_everything_arrive
     run(scenario())
 
 
-def test_E2_a_process_that_joins_begins_with_its_first_view_and_its_sources_and_sinks(tmp_path: Path) -> None:
+def test_E2_a_joining_process_begins_with_its_first_view(tmp_path: Path) -> None:
     async def scenario() -> None:
         (tmp_path / "in.jsonl").write_text("1\n2\n")
         system = trio(
@@ -254,9 +252,9 @@ def test_E2_a_process_that_joins_begins_with_its_first_view_and_its_sources_and_
             coordinator.run("c")
             link = await coordinator.registered("c")
             coordinator.view = joined(whole, 2, "c")
-            link.send(TellSettled("c", 1), TellView("c", coordinator.view))
+            link.send(ReportSettled("c", 1), InstallView("c", coordinator.view))
             for name in ("a", "b"):
-                coordinator.links[name].send(TellView(name, coordinator.view))
+                coordinator.links[name].send(InstallView(name, coordinator.view))
             for name in ("a", "b", "c"):
                 while (await coordinator.links[name].handle(Drained)).view != 2:
                     pass
@@ -275,16 +273,16 @@ def test_R1_one_that_joined_later_forgets_everything_and_joins_again(tmp_path: P
         async with coordinating(tmp_path, system) as coordinator:
             host = coordinator.run("c")
             first = await coordinator.registered("c")
-            first.send(TellSettled("c", 1), TellView("c", coordinator.view))
+            first.send(ReportSettled("c", 1), InstallView("c", coordinator.view))
             await until(lambda: scripted(system, "c").messages == [1])
             coordinator.epoch = 2
-            first.send(Reset("c"), TellView("c", View(9, ("c",), ())))
+            first.send(Reset("c"), InstallView("c", View(9, ("c",), ())))
             second = await coordinator.registered("c", after=first)
             assert second.register.epoch == 0
             assert second.register.instance != first.register.instance
             assert host.timeline is None
             view = joined(coordinator.view, 5, "c")
-            second.send(TellSettled("c", 1), TellView("c", view))
+            second.send(ReportSettled("c", 1), InstallView("c", view))
             assert (await second.handle(Drained)).view == 5
             await until(lambda: scripted(system, "c").messages == [1])
             assert scripted(system, "c").memory == Memory(received=[("in", 1)], started=1)

@@ -15,12 +15,12 @@ from strobe.process import Context
 from strobe.protocol import View
 from strobe.protocol.coordinator.messages import (
     CannotRestore,
-    TellView,
+    InstallView,
 )
 from strobe.runtime.messages.control import Failed
 
 
-def test_a_handler_that_raises_ends_the_node_and_says_where(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_handler_that_raises_ends_the_node_and_is_located(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def fail(ctx: Context, channel: str, message: Any) -> None:
         ctx.send("b->a", "half of it")
         raise KeyError("amount")
@@ -42,7 +42,7 @@ def test_a_handler_that_raises_ends_the_node_and_says_where(tmp_path: Path, capl
 
 
 @pytest.mark.parametrize("text", ["caf\udce9", 7], ids=["no text for others", "no text at all"])
-def test_an_error_that_cannot_be_told_ends_the_node_all_the_same(tmp_path: Path, text: Any) -> None:
+def test_an_error_that_cannot_be_sent_still_ends_the_node(tmp_path: Path, text: Any) -> None:
     class Odd(Exception):
         def __str__(self) -> str:
             return text  # type: ignore[no-any-return]
@@ -97,7 +97,7 @@ ODD_REASONS = ["CancelledError", "SystemExit: 0", "RecursionError", *(type(one).
 
 @pytest.mark.parametrize("where", ["receive", "timer", "start", "leave"])
 @pytest.mark.parametrize(("handler", "told"), list(zip(ODD_HANDLERS, ODD_REASONS, strict=True)), ids=ODD_REASONS)
-def test_whatever_a_handler_lets_through_ends_the_node_with_the_reason(
+def test_any_error_of_a_handler_ends_the_node_with_its_reason(
     tmp_path: Path, where: str, handler: Callable[..., None], told: str
 ) -> None:
     """What was half done by then must not count as done; and nobody has cancelled the node, nor asked it to end."""
@@ -116,7 +116,7 @@ def test_whatever_a_handler_lets_through_ends_the_node_with_the_reason(
                 b.application.context.set_timer("soon", 0.0)  # type: ignore[attr-defined]
                 if where == "leave":
                     for name in ("a", "b"):
-                        coordinator.links[name].send(TellView(name, View(2, ("a",), ())))
+                        coordinator.links[name].send(InstallView(name, View(2, ("a",), ())))
             failed = await coordinator.links["b"].handle(Failed)
             assert await coordinator.ended("b") == 1
             assert failed.reason.startswith(told)
@@ -153,9 +153,7 @@ def test_a_state_that_cannot_be_restored_ends_the_node_with_the_reason(tmp_path:
         (asyncio.CancelledError(), "CancelledError"),
     ],
 )
-def test_E9_a_restore_that_raises_ends_the_node_and_says_that_trying_again_is_of_no_use(
-    tmp_path: Path, error: BaseException, told: str
-) -> None:
+def test_E9_a_restore_that_raises_ends_the_node_for_good(tmp_path: Path, error: BaseException, told: str) -> None:
     def fail(state: Any) -> None:
         raise error
 

@@ -20,12 +20,12 @@ from tests.runtime.scripted import pair, scripted
 from strobe.errors import StoreError, TransportError
 from strobe.protocol import ChannelSpec
 from strobe.protocol.coordinator.messages import (
-    AskToRecord,
     CannotRestore,
     Drained,
+    InstallView,
+    ReportOutcome,
+    RequestRecording,
     Reset,
-    TellOutcome,
-    TellView,
 )
 from strobe.protocol.process.first_view import first_view
 from strobe.runtime.connectors.file_sink import FileSink
@@ -58,9 +58,7 @@ async def waiting(link: Link) -> str:
     return str(heartbeat.waiting)
 
 
-def test_R1_a_store_that_cannot_be_reached_is_waited_for_and_ends_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_R1_a_node_waits_for_an_unreachable_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rollback in which everybody must read the store: one that is away for a while costs that while."""
 
     async def scenario() -> None:
@@ -128,7 +126,7 @@ def test_R2_output_that_another_process_still_holds_is_waited_for(tmp_path: Path
     run(scenario())
 
 
-def test_a_node_that_is_told_where_the_commit_is_reads_that_one_entry_however_long_the_log_is(tmp_path: Path) -> None:
+def test_a_node_reads_only_the_log_entry_of_the_commit(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with coordinating(tmp_path, pair()) as coordinator:
             await coordinator.started("a", "b")
@@ -142,7 +140,7 @@ def test_a_node_that_is_told_where_the_commit_is_reads_that_one_entry_however_lo
     run(scenario())
 
 
-def test_E9_a_node_restores_no_other_entry_than_the_one_that_the_coordinator_has_read(tmp_path: Path) -> None:
+def test_E9_a_node_restores_only_the_entry_the_coordinator_read(tmp_path: Path) -> None:
     """The chain is not read, but the checksum of its end is told: a replaced entry is found all the same (S2)."""
 
     async def scenario() -> None:
@@ -162,7 +160,7 @@ def test_E9_a_node_restores_no_other_entry_than_the_one_that_the_coordinator_has
     run(scenario())
 
 
-def test_who_is_refused_for_good_ends_and_who_is_refused_for_now_comes_again(tmp_path: Path) -> None:
+def test_a_final_refusal_ends_a_node_and_a_temporary_one_is_retried(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with coordinating(tmp_path, pair()) as coordinator:
             host = coordinator.run("a")
@@ -177,9 +175,7 @@ def test_who_is_refused_for_good_ends_and_who_is_refused_for_now_comes_again(tmp
     run(scenario())
 
 
-def test_E7_a_coordinator_of_another_store_is_not_obeyed_and_the_own_one_waited_for(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_E7_a_node_ignores_the_coordinator_of_another_store(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """E7: also where that one lets it in."""
 
     async def scenario() -> None:
@@ -225,7 +221,7 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
         ({"listen": ("0.0.0.0", 0), "advertise": "branch-a.example"}, "branch-a.example"),
     ],
 )
-def test_peers_are_told_where_they_can_reach_it(tmp_path: Path, how: dict[str, Any], expected: str) -> None:
+def test_peers_get_the_advertised_address(tmp_path: Path, how: dict[str, Any], expected: str) -> None:
     async def scenario() -> None:
         async with coordinating(tmp_path, pair()) as coordinator:
             coordinator.run("a", **how)
@@ -260,32 +256,34 @@ def test_it_returns_with_its_state_when_the_connection_was_lost(tmp_path: Path) 
             a.application.context.send("a->b", 1)  # type: ignore[attr-defined]
             await until(lambda: scripted(system, "b").messages == [1])
             # Asked once more for what it has stored, it says so again (duty 5).
-            second.send(TellView("a", coordinator.view))
+            second.send(InstallView("a", coordinator.view))
             assert (await second.handle(Drained)).view == 1
 
     run(scenario())
 
 
-def test_E7_a_part_is_handed_over_again_when_it_is_asked_for_again(tmp_path: Path) -> None:
+def test_E7_a_stored_fragment_is_reported_again_on_request(tmp_path: Path) -> None:
     async def scenario() -> None:
         system = pair()
         async with coordinating(tmp_path, system) as coordinator:
             await coordinator.started("a", "b")
             begun = coordinator.log_begin("a")
-            ask = AskToRecord("a", begun.snapshot, 1)
+            ask = RequestRecording("a", begun.snapshot, 1)
             coordinator.links["b"].send(begun)
             coordinator.links["a"].send(begun, ask)
             first = await coordinator.stored("a", begun.snapshot)
             coordinator.links["a"].send(ask)
             assert await coordinator.stored("a", begun.snapshot) == first
-            coordinator.links["a"].send(TellOutcome("a", begun.snapshot, False), ask, TellView("a", coordinator.view))
+            coordinator.links["a"].send(
+                ReportOutcome("a", begun.snapshot, False), ask, InstallView("a", coordinator.view)
+            )
             await coordinator.links["a"].handle(Drained)
             assert len(coordinator.links["a"].said(FragmentStored)) == 2
 
     run(scenario())
 
 
-def test_a_peer_that_lost_the_last_word_is_let_in_again_to_hear_that_all_has_come(tmp_path: Path) -> None:
+def test_a_peer_may_reconnect_for_a_lost_last_acknowledgement(tmp_path: Path) -> None:
     """E2: a channel that has ended here is known for as long as the epoch lasts."""
 
     async def scenario() -> None:
@@ -294,7 +292,7 @@ def test_a_peer_that_lost_the_last_word_is_let_in_again_to_hear_that_all_has_com
             hosts = await coordinator.started("a", "b", "c")
             view = without(coordinator.view, 2, "c")
             for name in ("c", "a", "b"):
-                coordinator.links[name].send(TellView(name, view))
+                coordinator.links[name].send(InstallView(name, view))
             while (await coordinator.links["a"].handle(Drained)).view != 2:
                 pass
             spec = ChannelSpec("c->a", "c", "a")

@@ -26,7 +26,7 @@ from strobe.protocol.coordinator.messages import (
 from strobe.runtime.messages.control import ProcessRecorded, Stop
 
 
-def test_messages_come_frame_by_frame_and_the_loop_ends_when_the_system_is_stopped(tmp_path: Path) -> None:
+def test_messages_come_by_frame_and_the_loop_ends_on_stop(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with own_loop(tmp_path) as own:
             own.source.send(1, 2)
@@ -48,7 +48,7 @@ def test_messages_come_frame_by_frame_and_the_loop_ends_when_the_system_is_stopp
     run(scenario())
 
 
-def test_a_program_that_captures_nothing_is_told_so_when_it_begins_and_at_a_cut(tmp_path: Path) -> None:
+def test_a_capture_that_returns_nothing_fails_the_start_and_the_cut(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with coordinating(tmp_path, pair()) as coordinator:
             entering = asyncio.create_task(connect(coordinator, Adder(), capture=lambda: None).__aenter__())
@@ -74,14 +74,14 @@ def test_a_program_may_exit_whenever_a_signal_bids_it_to(tmp_path: Path) -> None
     async def scenario() -> None:
         async with own_loop(tmp_path) as own:
             with pytest.raises(SystemExit, match="7"):
-                own.timeline.attempt(bid)
+                own.timeline.scheduler.attempt(bid)
             assert own.node._host.problem is None
             own.node.send("b->a", 1)
 
     run(scenario())
 
 
-def test_who_emits_and_has_no_sink_is_told_so_at_once(tmp_path: Path) -> None:
+def test_emitting_without_a_sink_raises_at_once(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with own_loop(tmp_path) as own:
             with pytest.raises(UsageError, match=r'process b emits, and has no sink.*; name one with process="b"'):
@@ -90,7 +90,7 @@ def test_who_emits_and_has_no_sink_is_told_so_at_once(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_whoever_waits_by_other_means_is_told_of_the_end_too(tmp_path: Path) -> None:
+def test_other_awaits_of_a_program_notice_the_end(tmp_path: Path) -> None:
     """StopAsyncIteration passes through tasks and timeouts as it is."""
 
     async def scenario() -> None:
@@ -104,7 +104,7 @@ def test_whoever_waits_by_other_means_is_told_of_the_end_too(tmp_path: Path) -> 
     run(scenario())
 
 
-def test_a_failure_is_raised_where_the_program_waits_with_its_reason(tmp_path: Path) -> None:
+def test_a_waiting_program_gets_the_reason_of_a_failure(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with own_loop(tmp_path) as own:
             own.link.send(Stop("a crashes again and again", 1))
@@ -116,7 +116,7 @@ def test_a_failure_is_raised_where_the_program_waits_with_its_reason(tmp_path: P
     run(scenario())
 
 
-def test_no_cut_is_made_from_a_delivery_until_the_next_is_asked_for(tmp_path: Path) -> None:
+def test_no_cut_falls_between_a_delivery_and_the_next_request(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with own_loop(tmp_path) as own:
             own.source.send(1, 2)
@@ -134,8 +134,7 @@ def test_no_cut_is_made_from_a_delivery_until_the_next_is_asked_for(tmp_path: Pa
             assert messages == [5]
             recorded = [(await own.link.handle(ProcessRecorded)).snapshot for _ in range(2)]
             assert recorded == [first, SnapshotId(EPOCH, 2, "a")]
-            timeline = own.program.timeline
-            assert timeline is not None
+            timeline = own.timeline
             capture = timeline.captures.open[first]
             assert capture.captured.position == 2
             assert msgspec.msgpack.decode(capture.data, type=Sum) == Sum(3)
@@ -145,11 +144,10 @@ def test_no_cut_is_made_from_a_delivery_until_the_next_is_asked_for(tmp_path: Pa
     run(scenario())
 
 
-def test_an_atomic_stretch_is_not_cut_and_several_snapshots_in_it_have_names_of_their_own(tmp_path: Path) -> None:
+def test_snapshots_inside_atomic_wait_and_have_different_names(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with own_loop(tmp_path) as own:
-            timeline = own.program.timeline
-            assert timeline is not None
+            timeline = own.timeline
             with own.node.atomic():
                 own.adder.sum.total = -5
                 first, second = own.node.snapshot(), own.node.snapshot()
@@ -168,12 +166,12 @@ def test_an_atomic_stretch_is_not_cut_and_several_snapshots_in_it_have_names_of_
     run(scenario())
 
 
-def test_who_awaits_inside_an_atomic_stretch_is_told_and_no_cut_falls_into_it(tmp_path: Path) -> None:
+def test_an_await_inside_atomic_is_refused_and_no_cut_falls_there(tmp_path: Path) -> None:
     """Whoever asks for messages has ended its event, and may be given a frame that brings a cut with it."""
 
     async def let_ask(own: Own) -> None:
         with own.node.atomic():
-            with pytest.raises(UsageError, match="asked for messages while a stretch of `atomic` is open"):
+            with pytest.raises(UsageError, match="messages are requested from node b inside `atomic`"):
                 await asyncio.create_task(own.node.__anext__())
             own.record(1)
             await own.heard()
@@ -205,7 +203,7 @@ def test_who_awaits_inside_an_atomic_stretch_is_told_and_no_cut_falls_into_it(tm
     run(scenario())
 
 
-def test_send_is_not_awaited_inside_an_atomic_stretch_whether_or_not_there_is_room(tmp_path: Path) -> None:
+def test_send_must_not_be_awaited_inside_atomic_even_with_room(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with own_loop(tmp_path) as own:
             with pytest.raises(UsageError, match="node b: `send` is awaited inside `atomic`"), own.node.atomic():
@@ -260,14 +258,13 @@ def test_an_atomic_stretch_that_fails_is_over(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_whoever_is_cancelled_has_not_asked_and_misses_nothing(tmp_path: Path) -> None:
+def test_a_cancelled_request_loses_no_messages(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with own_loop(tmp_path) as own:
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(own.node.__anext__(), 0.001)
             own.source.send(1)
-            timeline = own.program.timeline
-            assert timeline is not None
+            timeline = own.timeline
             await until(lambda: timeline.inbox)  # it is kept, and the program is in no event
             assert own.program.quiet
             own.record(1)
@@ -282,12 +279,12 @@ def test_whoever_is_cancelled_has_not_asked_and_misses_nothing(tmp_path: Path) -
     run(scenario())
 
 
-def test_two_tasks_that_ask_at_once_would_get_the_same_messages_and_are_refused(tmp_path: Path) -> None:
+def test_two_concurrent_requests_for_messages_are_refused(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with own_loop(tmp_path) as own:
             first = asyncio.create_task(own.node.__anext__())
             await until(lambda: own.program.ready)
-            with pytest.raises(UsageError, match="two tasks ask node b"):
+            with pytest.raises(UsageError, match="two tasks request messages from node b"):
                 await own.node.__anext__()
             own.source.send(1)
             assert await first == ("a->b", [1])

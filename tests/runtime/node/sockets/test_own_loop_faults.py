@@ -27,8 +27,8 @@ from strobe.protocol import SnapshotId, View
 from strobe.protocol.coordinator.messages import (
     Dismiss,
     Drained,
+    InstallView,
     RecordingFailed,
-    TellView,
 )
 from strobe.runtime.connectors.file_source import FileSource
 from strobe.runtime.messages.control import Failed, ProcessRecorded
@@ -36,7 +36,7 @@ from strobe.runtime.node.own_loop import Node
 from strobe.runtime.node.own_loop_application import OwnLoopApplication
 
 
-def test_R1_a_rollback_waits_for_the_event_under_way_whose_messages_go_nowhere(tmp_path: Path) -> None:
+def test_R1_a_rollback_waits_for_the_event_and_drops_its_messages(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with own_loop(tmp_path) as own:
             own.source.send(1)
@@ -56,7 +56,7 @@ def test_R1_a_rollback_waits_for_the_event_under_way_whose_messages_go_nowhere(t
             assert own.adder.sum == Sum(0)
             assert own.adder.restored == 1
             assert old is not own.program.timeline
-            assert own.program.timeline.protocol.outgoing["b->a"].count == 0  # type: ignore[union-attr]
+            assert own.timeline.protocol.outgoing["b->a"].count == 0
             own.source = own._source(EPOCH + 1)
             own.source.send(7)
             assert await asking == ("a->b", [7])
@@ -64,7 +64,7 @@ def test_R1_a_rollback_waits_for_the_event_under_way_whose_messages_go_nowhere(t
     run(scenario())
 
 
-def test_R1_a_rollback_does_not_wait_for_messages_that_nobody_has_taken(tmp_path: Path) -> None:
+def test_R1_a_rollback_does_not_wait_for_undelivered_messages(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with own_loop(tmp_path) as own:
             waiting = asyncio.create_task(own.node.__anext__())
@@ -82,13 +82,13 @@ def test_R1_a_rollback_does_not_wait_for_messages_that_nobody_has_taken(tmp_path
     run(scenario())
 
 
-def test_whoever_waits_for_room_goes_on_when_the_epoch_ends(tmp_path: Path) -> None:
+def test_waiting_for_room_ends_with_the_epoch(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with own_loop(tmp_path, backlog_bytes_max=100, frame_messages_max=1) as own:
             for _ in range(2):
                 own.node.send("b->a", bytes(100))
             waiting = asyncio.ensure_future(own.node.send("b->a", bytes(100)))  # type: ignore[arg-type]
-            cancelled = asyncio.ensure_future(own.node.until_room())
+            cancelled = asyncio.ensure_future(own.node.wait_for_room())
             await asyncio.sleep(0)
             assert not waiting.done()
             cancelled.cancel()
@@ -171,7 +171,7 @@ def test_R2_a_program_gets_the_records_of_a_source_as_one_list(tmp_path: Path) -
     run(scenario())
 
 
-def test_E7_what_is_held_is_freed_also_where_the_program_is_in_an_event_that_does_not_end(tmp_path: Path) -> None:
+def test_E7_captures_expire_during_an_endless_event(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with own_loop(tmp_path, patience_s=0.05) as own:
             asking = asyncio.create_task(own.node.__anext__())
@@ -179,18 +179,18 @@ def test_E7_what_is_held_is_freed_also_where_the_program_is_in_an_event_that_doe
             await own.link.handle(ProcessRecorded)
             own.source.send(1)
             await asking  # from now on it is in an event
-            await until(lambda: not own.program.timeline.captures.open)  # type: ignore[union-attr]
+            await until(lambda: not own.timeline.captures.open)
             assert (await own.link.handle(RecordingFailed)).reason == "no outcome for 0.05 s"
 
     run(scenario())
 
 
-def test_R4_the_trace_of_a_program_says_by_which_event_each_message_was_sent(tmp_path: Path) -> None:
+def test_R4_the_trace_of_a_program_assigns_messages_to_events(tmp_path: Path) -> None:
     tracers: list[Any] = []
 
     async def scenario() -> None:
         async with own_loop(tmp_path, trace="ordinals") as own:
-            tracers.append(own.program.timeline.tracer)
+            tracers.append(own.timeline.tracer)
             own.node.send("b->a", "on its own")
             own.source.send(1, 2)
             await own.node.__anext__()
@@ -235,7 +235,7 @@ def lines_of(segments: Path) -> list[tuple[int, str, int | None]]:
     return found
 
 
-def test_E2_a_program_that_was_asked_to_leave_hands_over_what_it_holds(tmp_path: Path) -> None:
+def test_E2_a_leaving_program_sends_its_last_messages(tmp_path: Path) -> None:
     async def scenario() -> None:
         names = ("a", "b", "c")
         channels = [Channel(p, q) for p in names for q in names if p != q]
@@ -258,7 +258,7 @@ def test_E2_a_program_that_was_asked_to_leave_hands_over_what_it_holds(tmp_path:
             a.application.context.send("a->b", 2)  # type: ignore[attr-defined]
             rest = tuple(spec for spec in coordinator.view.channels if "b" not in (spec.source, spec.target))
             for name in names:
-                coordinator.links[name].send(TellView(name, View(2, ("a", "c"), rest)))
+                coordinator.links[name].send(InstallView(name, View(2, ("a", "c"), rest)))
             for name in names:
                 while (await coordinator.links[name].handle(Drained)).view != 2:
                     pass
@@ -270,7 +270,7 @@ def test_E2_a_program_that_was_asked_to_leave_hands_over_what_it_holds(tmp_path:
     run(scenario())
 
 
-def test_E2_a_program_whose_leaving_is_undone_by_a_rollback_ends_and_has_to_be_started_again(tmp_path: Path) -> None:
+def test_E2_a_rollback_of_a_departure_ends_the_program(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with coordinating(tmp_path, pair()) as coordinator:
             adder = Adder()
@@ -285,8 +285,8 @@ def test_E2_a_program_whose_leaving_is_undone_by_a_rollback_ends_and_has_to_be_s
             running = asyncio.create_task(program())
             a = coordinator.run("a")
             await coordinator.begin(("a", "b"))
-            coordinator.links["b"].send(TellView("b", View(2, ("a",), ())))
-            coordinator.links["a"].send(TellView("a", View(2, ("a",), ())))
+            coordinator.links["b"].send(InstallView("b", View(2, ("a",), ())))
+            coordinator.links["a"].send(InstallView("a", View(2, ("a",), ())))
             await gone.wait()
             coordinator.restore(coordinator.links["b"], 2)
             await running
@@ -318,7 +318,7 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_it_listens_on_loopback_unless_told_otherwise(tmp_path: Path) -> None:
+def test_it_listens_on_loopback_by_default(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with own_loop(tmp_path) as own:
             place = ("127.0.0.1", own.link.register.address[1])
@@ -327,7 +327,7 @@ def test_it_listens_on_loopback_unless_told_otherwise(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_a_system_file_says_where_everything_is_and_its_modules_lie_beside_it(tmp_path: Path) -> None:
+def test_connect_takes_addresses_and_modules_from_the_system_file(tmp_path: Path) -> None:
     (tmp_path / "own_loop_messages.py").write_text("import msgspec\nclass Tick(msgspec.Struct): n: int\n")
     (tmp_path / "system.toml").write_text(
         'messages = ["own_loop_messages:Tick"]\n[coordinator]\nlisten = "127.0.0.1:7999"\n'
@@ -347,7 +347,7 @@ def test_a_system_file_says_where_everything_is_and_its_modules_lie_beside_it(tm
     run(scenario())
 
 
-def test_G2_a_program_declares_by_an_object_that_is_asked_at_each_cut() -> None:
+def test_G2_a_program_declares_by_an_object_called_at_each_cut() -> None:
     class Waiting(Process):
         def waits_for(self) -> Waits | None:
             return Waits.all("a") if adder.sum.total else None
@@ -361,9 +361,7 @@ def test_G2_a_program_declares_by_an_object_that_is_asked_at_each_cut() -> None:
 
 
 @pytest.mark.parametrize("protocol", ["unaligned", "aligned-then-unaligned"])
-def test_V4_what_a_barrier_has_overtaken_counts_once_also_where_it_comes_before_the_event_has_ended(
-    tmp_path: Path, protocol: str
-) -> None:
+def test_V4_overtaken_frames_arriving_during_an_event_count_once(tmp_path: Path, protocol: str) -> None:
     one_way = System({"a": Scripted(), "b": Scripted()}, [Channel("a", "b")], protocol=protocol)
 
     async def scenario() -> None:
@@ -373,12 +371,12 @@ def test_V4_what_a_barrier_has_overtaken_counts_once_also_where_it_comes_before_
             await until(lambda: own.source.outgoing_link.connected)
             for number in range(30):
                 own.source.send(number)
-            assert await own.program.ask() == ("a->b", [0])  # and now the program is in an event
+            assert await own.program.next_delivery() == ("a->b", [0])  # and now the program is in an event
             own.source.overtake(1)
-            await until(lambda: own.timeline._orders)
+            await until(lambda: own.timeline.scheduler._orders)
             waiting = len(own.timeline.inbox)
             await until(lambda: len(own.timeline.inbox) > waiting)  # the credit of the first lets another come
-            asking = asyncio.create_task(own.program.ask())
+            asking = asyncio.create_task(own.program.next_delivery())
             await until(lambda: begun.snapshot in own.timeline.captures.open)
             fragment = await own.timeline.captures.open[begun.snapshot].fragment
             assert fragment.received["a->b"].count == 1

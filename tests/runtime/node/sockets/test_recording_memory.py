@@ -42,7 +42,7 @@ async def send_while_recording(node: LoneNode, count: int) -> None:
     await until(lambda: len(node.process.messages) == before + count)
 
 
-def test_E3_past_its_memory_a_recording_goes_to_disk_and_is_the_same(tmp_path: Path) -> None:
+def test_E3_beyond_its_memory_bound_a_recording_goes_to_disk(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path, **SMALL) as node:
             begun = await node.recorded()
@@ -64,7 +64,7 @@ def test_E3_past_its_memory_a_recording_goes_to_disk_and_is_the_same(tmp_path: P
     run(scenario())
 
 
-def test_E3_past_its_disk_the_snapshot_is_given_up_and_the_application_goes_on(tmp_path: Path) -> None:
+def test_E3_beyond_the_disk_bound_only_the_snapshot_is_aborted(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path, **SMALL) as node:
             begun = await node.recorded()
@@ -104,7 +104,7 @@ def test_E3_the_bound_of_memory_holds_while_the_disk_is_slow(tmp_path: Path, mon
     run(scenario())
 
 
-def test_E3_what_small_frames_take_beside_their_bodies_counts_too(tmp_path: Path) -> None:
+def test_E3_the_overhead_of_small_frames_counts(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path, **SMALL) as node:
             await node.recorded()
@@ -141,7 +141,7 @@ def test_E3_a_recording_that_waits_to_be_stored_is_under_the_bound(tmp_path: Pat
     run(scenario())
 
 
-def test_E3_of_recordings_that_wait_to_be_stored_one_is_given_up_where_they_are_too_much(tmp_path: Path) -> None:
+def test_E3_one_of_too_many_recordings_to_store_is_aborted(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path, **{**SMALL, "spill_bytes_max": 0}) as node:
             disk = threading.Event()
@@ -212,7 +212,7 @@ def test_a_rollback_while_a_spill_is_under_way_drops_it(tmp_path: Path, monkeypa
             old = node.timeline
             node.source.outgoing_link.close()
             node.coordinator.restore(node.link, 4)
-            await until(lambda: old.closed)
+            await until(lambda: old.scheduler.closed)
             disk.go_on()
             await until(lambda: node.host.timeline is not None)
             assert old.recordings.spills == 0

@@ -11,11 +11,11 @@ from tests.runtime.link_ends import run, until
 from tests.runtime.lone_node import LoneNode, lone_node
 from tests.runtime.scripted import pair, scripted
 
-from strobe.protocol.coordinator.messages import AskToRecord, Drained, SnapshotWanted, TellView
+from strobe.protocol.coordinator.messages import Drained, InstallView, RequestRecording, SnapshotWanted
 from strobe.protocol.values.view import View
 from strobe.runtime.messages.control import AddressBook, Heartbeat, ProcessRecorded
 from strobe.runtime.node import application as application_module
-from strobe.runtime.node import timeline as timeline_module
+from strobe.runtime.node import scheduling
 
 SLOW = {"backlog_bytes_max": 200, "frame_messages_max": 1}
 
@@ -31,12 +31,12 @@ async def fill(node: LoneNode) -> None:
 async def end_channel_to_a(node: LoneNode) -> None:
     """Install a view without the channel from b to a."""
     channels = tuple(spec for spec in node.coordinator.view.channels if spec.id == "a->b")
-    node.link.send(TellView("b", View(2, ("a", "b"), channels)))
+    node.link.send(InstallView("b", View(2, ("a", "b"), channels)))
     while (await node.link.handle(Drained)).view != 2:
         pass
 
 
-def test_a_process_whose_peer_is_slow_is_given_nothing_and_a_marker_stays_behind_its_messages(tmp_path: Path) -> None:
+def test_back_pressure_stops_delivery_and_markers_keep_their_order(tmp_path: Path) -> None:
     """Duty 2: what waits at the machine is still in the channel, in order; an order of the coordinator's passes it."""
 
     async def scenario() -> None:
@@ -54,7 +54,7 @@ def test_a_process_whose_peer_is_slow_is_given_nothing_and_a_marker_stays_behind
             ]  # the marker has not been taken
             assert node.timeline.protocol.open[begun.snapshot].received["a->b"].count == 0
             # The peer takes something: everything goes on, as it came.
-            node.timeline._has_room("b->a")
+            node.timeline.channels.has_room("b->a")
             await node.received(1, 2, 3)
             first = [one for one in node.timeline.captures.open if one.counter == 1]
             captured = node.timeline.captures.open[first[0]]
@@ -65,16 +65,16 @@ def test_a_process_whose_peer_is_slow_is_given_nothing_and_a_marker_stays_behind
     run(scenario())
 
 
-def test_what_waits_has_no_credit_and_what_is_received_has(tmp_path: Path) -> None:
+def test_credit_is_granted_when_messages_are_received(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path, **SLOW) as node:
             await fill(node)
             size = node.source.send("waits")
             await until(lambda: node.timeline.inbox)
-            incoming_link = node.timeline.incoming_links["a->b", 1]
+            incoming_link = node.timeline.channels.incoming_links["a->b", 1]
             assert incoming_link.waiting_bytes == size
             assert incoming_link.consumed_bytes == 0
-            node.timeline._has_room("b->a")
+            node.timeline.channels.has_room("b->a")
             await node.received("waits")
             assert incoming_link.waiting_bytes == 0
             await until(lambda: node.source.outgoing_link.outstanding_bytes == 0)
@@ -82,7 +82,7 @@ def test_what_waits_has_no_credit_and_what_is_received_has(tmp_path: Path) -> No
     run(scenario())
 
 
-def test_a_timer_that_is_due_while_a_peer_is_slow_is_pending_in_a_cut_and_fires_later(tmp_path: Path) -> None:
+def test_a_timer_delayed_by_back_pressure_is_pending_in_a_cut(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path, **SLOW) as node:
             await fill(node)
@@ -93,14 +93,14 @@ def test_a_timer_that_is_due_while_a_peer_is_slow_is_pending_in_a_cut_and_fires_
             begun = await node.recorded()
             capture = node.timeline.captures.open[begun.snapshot]
             assert capture.captured.timers == (("second", 0.0),)
-            node.timeline._has_room("b->a")
+            node.timeline.channels.has_room("b->a")
             await until(lambda: node.process.memory.fired == ["second"])
             assert not node.timeline.inbox
 
     run(scenario())
 
 
-def test_a_timer_that_was_set_anew_while_it_waited_fires_once(tmp_path: Path) -> None:
+def test_a_timer_set_again_while_queued_fires_once(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path, **SLOW) as node:
             await fill(node)
@@ -108,16 +108,14 @@ def test_a_timer_that_was_set_anew_while_it_waited_fires_once(tmp_path: Path) ->
             await until(lambda: node.timeline.inbox)
             node.context.set_timer("it", 0)
             await until(lambda: len(node.timeline.inbox) == 2)
-            node.timeline._has_room("b->a")
+            node.timeline.channels.has_room("b->a")
             await until(lambda: not node.timeline.inbox)
             assert node.process.memory.fired == ["it"]
 
     run(scenario())
 
 
-def test_C7_a_frame_whose_messages_take_long_lets_the_loop_turn_and_a_cut_falls_behind_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_C7_a_long_frame_yields_to_the_loop_and_is_not_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if each handler took longer than a slice: heartbeats and orders are not kept waiting for all of a frame."""
     monkeypatch.setattr(application_module, "SLICE_S", -1)
 
@@ -127,7 +125,7 @@ def test_C7_a_frame_whose_messages_take_long_lets_the_loop_turn_and_a_cut_falls_
 
             def receive(ctx: Any, channel: str, number: int) -> None:
                 if number == 2:
-                    order = AskToRecord("b", begun.snapshot, 1)
+                    order = RequestRecording("b", begun.snapshot, 1)
                     asyncio.get_running_loop().call_soon(node.timeline.apply, order)
                     node.context.set_timer("due", 0)
                 seen.append(len(turns))
@@ -151,9 +149,7 @@ def test_C7_a_frame_whose_messages_take_long_lets_the_loop_turn_and_a_cut_falls_
     run(scenario())
 
 
-def test_R1_what_is_left_of_a_frame_when_its_epoch_ends_is_not_handed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_R1_the_rest_of_a_frame_is_dropped_when_its_epoch_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(application_module, "SLICE_S", -1)
 
     async def scenario() -> None:
@@ -175,12 +171,12 @@ def test_R1_what_is_left_of_a_frame_when_its_epoch_ends_is_not_handed_over(
 
 
 @pytest.mark.parametrize("storing", [False, True])
-def test_C7_frames_that_are_read_in_a_turn_that_has_taken_long_wait_for_the_next_in_order(
+def test_C7_frames_read_in_a_long_iteration_wait_for_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, storing: bool
 ) -> None:
     """While a part of a snapshot is being stored, sooner: each step of that needs a turn."""
-    monkeypatch.setattr(timeline_module, "STORING_TURN_S", -1 if storing else 60)
-    monkeypatch.setattr(timeline_module, "TURN_S", 60 if storing else -1)
+    monkeypatch.setattr(scheduling, "STORING_TURN_S_MAX", -1 if storing else 60)
+    monkeypatch.setattr(scheduling, "TURN_S_MAX", 60 if storing else -1)
 
     async def scenario() -> None:
         async with lone_node(tmp_path) as node:
@@ -203,15 +199,13 @@ def test_C7_frames_that_are_read_in_a_turn_that_has_taken_long_wait_for_the_next
     run(scenario())
 
 
-def test_the_loop_goes_on_turning_while_much_that_waited_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(timeline_module, "SLICE_S", 60)  # however slow this machine is just now
+def test_the_loop_keeps_running_while_a_long_queue_is_handled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduling, "ITEMS_S_MAX", 60)  # however slow this machine is just now
 
     async def scenario() -> None:
         async with lone_node(tmp_path, **SLOW) as node:
             await fill(node)
-            count = 3 * timeline_module.SLICE
+            count = 3 * scheduling.ITEMS_MAX
             for number in range(count):
                 node.source.send(number)
             await until(lambda: len(node.timeline.inbox) == count)
@@ -223,12 +217,12 @@ def test_the_loop_goes_on_turning_while_much_that_waited_is_taken(
                 asyncio.get_running_loop().call_soon(turns.append, number)
 
             node.process.on_receive = receive
-            node.timeline._has_room("b->a")
+            node.timeline.channels.has_room("b->a")
             node.source.send("late")
             await until(lambda: len(node.process.messages) == count + 1)
             assert node.process.messages == [*range(count), "late"]
-            assert seen[timeline_module.SLICE - 1] == 0
-            assert seen[timeline_module.SLICE] == timeline_module.SLICE
+            assert seen[scheduling.ITEMS_MAX - 1] == 0
+            assert seen[scheduling.ITEMS_MAX] == scheduling.ITEMS_MAX
 
     run(scenario())
 
@@ -241,15 +235,15 @@ def test_a_process_that_has_failed_is_given_nothing_more(tmp_path: Path) -> None
             node.source.send("waits")
             await until(lambda: node.timeline.inbox)
             timeline = node.timeline
-            timeline._has_room("b->a")  # it would be taken in the next turn
+            timeline.channels.has_room("b->a")  # it would be taken in the next turn
             node.host.fail(ValueError("enough"))
-            timeline.pump()
+            timeline.scheduler.pump()
             assert len(node.process.messages) == before
 
     run(scenario())
 
 
-def test_when_the_slow_channel_ends_its_process_goes_on(tmp_path: Path) -> None:
+def test_the_end_of_the_full_channel_resumes_its_process(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path, **SLOW) as node:
             await fill(node)
@@ -276,7 +270,7 @@ def test_a_channel_that_has_ended_is_closed_with_the_epoch_at_the_latest(tmp_pat
     run(scenario())
 
 
-def test_E2_a_channel_that_has_ended_is_closed_when_its_target_has_left_and_not_when_it_is_only_away(
+def test_E2_an_ended_channel_is_closed_only_when_its_target_has_left(
     tmp_path: Path,
 ) -> None:
     async def scenario() -> None:
@@ -295,7 +289,7 @@ def test_E2_a_channel_that_has_ended_is_closed_when_its_target_has_left_and_not_
     run(scenario())
 
 
-def test_C7_E7_a_coordinator_that_was_started_again_cuts_no_link_to_whom_it_does_not_know_yet(tmp_path: Path) -> None:
+def test_C7_E7_a_restarted_coordinator_cuts_no_link(tmp_path: Path) -> None:
     async def scenario() -> None:
         system = pair()
         async with coordinating(tmp_path, system) as coordinator:
@@ -318,7 +312,7 @@ def test_C7_E7_a_coordinator_that_was_started_again_cuts_no_link_to_whom_it_does
     run(scenario())
 
 
-def test_what_an_ended_epoch_still_sends_goes_nowhere(tmp_path: Path) -> None:
+def test_sends_of_an_ended_epoch_are_dropped(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path) as node:
             old = node.timeline
@@ -334,7 +328,7 @@ def test_what_an_ended_epoch_still_sends_goes_nowhere(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_C2_what_was_sent_before_the_cut_is_sealed_before_it(tmp_path: Path) -> None:
+def test_C2_messages_sent_before_the_cut_are_sealed_before_it(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path) as node:
 
@@ -355,7 +349,7 @@ def test_C2_what_was_sent_before_the_cut_is_sealed_before_it(tmp_path: Path) -> 
     run(scenario())
 
 
-def test_V1_under_lai_yang_the_sequencer_is_asked_for_a_snapshot(tmp_path: Path) -> None:
+def test_V1_under_lai_yang_a_snapshot_is_requested_of_the_sequencer(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path, pair("lai-yang", "unordered")) as node:
             names: list[str] = []
@@ -368,7 +362,7 @@ def test_V1_under_lai_yang_the_sequencer_is_asked_for_a_snapshot(tmp_path: Path)
     run(scenario())
 
 
-def test_a_heartbeat_says_what_waits_and_what_is_recorded(tmp_path: Path) -> None:
+def test_a_heartbeat_reports_queues_and_recordings(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path, heartbeat_s=0.002, **SLOW) as node:
             await fill(node)

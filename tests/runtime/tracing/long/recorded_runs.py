@@ -40,7 +40,7 @@ def open_tracer(directory, process, *channels, epoch=1, level="ordinals", bytes_
     tracer = Tracer(TraceWriter(directory, process, epoch, level, bytes_max), full=level == "full", begun=begun)
     specs = [ChannelSpec(channel, *channel.split("->"), kind) for channel in channels]
     ends = sorted({process, *(end for spec in specs for end in (spec.source, spec.target))})
-    tracer.see(ends, specs, tuple(channels), tuple(channels), lambda: 7)
+    tracer.set_channels(ends, specs, tuple(channels), tuple(channels), lambda: 7)
     return tracer
 
 

@@ -109,7 +109,7 @@ def test_E14_a_fifo_in_the_place_of_a_segment_is_refused(epoch):
     os.mkfifo(file)
     result = run("trace", "verify", epoch)
     assert result.code == 1
-    assert "000001.parquet cannot be read: is a FIFO, where a regular file must be" in " ".join(result.err.split())
+    assert "000001.parquet cannot be read: is a FIFO, but must be a regular file" in " ".join(result.err.split())
 
 
 NAMES = [field.name for field in SCHEMA if pa.types.is_dictionary(field.type)]

@@ -45,7 +45,7 @@ def rejoin(directory, bytes_max=1 << 30):
     again = Tracer(TraceWriter(directory, "b", 1, "ordinals", bytes_max, joined=3), full=False)
     specs = [ChannelSpec(name, *name.split("->"), incarnation=2) for name in ("a->b", "b->a")]
     for tracer in (a, again):
-        tracer.see(("a", "b"), specs, (), (), lambda: 7)
+        tracer.set_channels(("a", "b"), specs, (), (), lambda: 7)
     again.event(1, "start", None)
     again.sent("b->a", 1, 2, [1, 0], None)
     again.recorded(SECOND, 1)
@@ -108,7 +108,7 @@ class TestEpochs:
             tracer.close(wait=True)
         assert len(list(tmp_path.glob("epoch-000001/a/*"))) == 1
 
-    def test_E2_R4_a_process_that_left_and_joined_again_has_a_life_of_its_own_in_the_trace(self, tmp_path):
+    def test_E2_R4_a_rejoined_process_has_its_own_part_of_the_trace(self, tmp_path):
         rejoin(tmp_path)
         live = read_live_trace(tmp_path / "epoch-000001")
         assert live.trace.violations() == ()
@@ -150,7 +150,7 @@ class TestEpochs:
         open_tracer(tmp_path, "b#2").close(wait=True)
         assert read_live_trace(tmp_path / "epoch-000001").trace.processes == ("a", "b", "b#2#", "b#2")
 
-    def test_earlier_lives_count_and_what_is_left_of_them_is_where_they_ended(self, tmp_path):
+    def test_earlier_memberships_count_and_keep_only_their_end(self, tmp_path):
         rejoin(tmp_path, bytes_max=1)
         epoch = tmp_path / "epoch-000001"
         assert [path.name for path in sorted(epoch.glob("b/*"))] == ["000002.parquet"]
@@ -159,7 +159,7 @@ class TestEpochs:
         assert trace.header.start.positions == {"a": 8, "b": 2, "b#2": 1}
         assert trace.violations() == ()
 
-    def test_R4_an_earlier_life_that_the_bound_has_taken_is_not_where_a_trace_begins(self, tmp_path):
+    def test_R4_a_removed_earlier_membership_does_not_begin_a_trace(self, tmp_path):
         a, b = open_tracer(tmp_path, "a", "b->a"), open_tracer(tmp_path, "b", "b->a")
         a.event(1, "start", None)
         b.event(1, "start", None)
@@ -169,7 +169,7 @@ class TestEpochs:
         a.received("b->a", 1, 3, 2, None)
         again = Tracer(TraceWriter(tmp_path, "b", 1, "ordinals", 1, joined=3), full=False)
         for tracer in (a, again):
-            tracer.see(("a", "b"), [ChannelSpec("b->a", "b", "a", incarnation=2)], (), (), lambda: 7)
+            tracer.set_channels(("a", "b"), [ChannelSpec("b->a", "b", "a", incarnation=2)], (), (), lambda: 7)
         again.event(1, "start", None)
         again.sent("b->a", 1, 2, [1, 0], None)
         again.recorded(SECOND, 1)
@@ -180,9 +180,7 @@ class TestEpochs:
             tracer.close(wait=True)
         assert read_live_trace(tmp_path / "epoch-000001").trace.header.start.snapshot == SECOND
 
-    def test_R4_a_writer_that_is_stopped_while_it_shortens_an_earlier_life_leaves_what_can_be_read(
-        self, tmp_path, monkeypatch
-    ):
+    def test_R4_a_writer_killed_while_shortening_leaves_a_readable_trace(self, tmp_path, monkeypatch):
         unlinked = []
 
         def stop(path, header, rows):
@@ -208,14 +206,14 @@ class TestEpochs:
         first = "000001-00000001-a"
         assert read_live_trace(tmp_path / "epoch-000001", since=first).trace.header.start.snapshot == first
 
-    def test_a_process_begins_whatever_lies_where_its_traces_are(self, tmp_path):
+    def test_a_process_begins_despite_unrelated_files_among_its_traces(self, tmp_path):
         (tmp_path / "epoch-000001").mkdir()
         (tmp_path / "epoch-000001" / "a").touch()
         open_tracer(tmp_path, "a", epoch=2).close(wait=True)
         open_tracer(tmp_path, "é" * 60, epoch=2).close(wait=True)
         assert [path.name for path in (tmp_path / "epoch-000002").iterdir()] == ["a"]
 
-    def test_of_epochs_whose_traces_were_all_removed_no_directory_is_left(self, tmp_path):
+    def test_an_epoch_without_traces_keeps_no_directory(self, tmp_path):
         open_tracer(tmp_path, "a", "a->a").close(wait=True)
         open_tracer(tmp_path, "a", "a->a", epoch=2, bytes_max=1).close(wait=True)
         assert not (tmp_path / "epoch-000001").exists()

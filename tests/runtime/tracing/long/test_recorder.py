@@ -48,7 +48,7 @@ class TestSegments:
             verdict.snapshot_id: verdict for verdict in check_cuts(recorded)
         }
 
-    def test_a_segment_ends_at_each_snapshot_and_says_how_far_channels_had_come(self, recorded, written):
+    def test_a_segment_ends_at_each_snapshot_with_channel_counts(self, recorded, written):
         segments = [read_segment(file).header for file in sorted((written / "a").iterdir())]
         snapshots = [line.snapshot_id for line in recorded.lines() if isinstance(line, Record) and line.process == "a"]
         assert [header.snapshot for header in segments] == [None, *snapshots]
@@ -82,13 +82,13 @@ class TestSegments:
     def test_a_channel_that_was_opened_again_has_a_name_of_its_own(self, tmp_path):
         tracer = open_tracer(tmp_path, "b", "a->b")
         tracer.received("a->b", 1, 2, 1, None)
-        tracer.see(("a", "b"), [ChannelSpec("a->b", "a", "b", incarnation=2)], ("a->b",), (), lambda: 0)
+        tracer.set_channels(("a", "b"), [ChannelSpec("a->b", "a", "b", incarnation=2)], ("a->b",), (), lambda: 0)
         tracer.received("a->b", 1, 1, 3, None)
         tracer.close(wait=True)
         (file,) = tmp_path.glob("epoch-*/*/*.parquet")
         assert [row["channel"] for row in rows_of(file)] == ["a->b", "a->b#2"]
 
-    def test_R4_a_trace_that_begins_at_a_snapshot_says_what_also_a_process_without_channels_sees(self, tmp_path):
+    def test_R4_a_trace_from_a_snapshot_has_inputs_of_isolated_processes(self, tmp_path):
         tracer = open_tracer(tmp_path, "a", level="full")
         tracer.event(1, "start", 0.0)
         tracer.recorded("000001-00000001-a", 1)
@@ -110,7 +110,7 @@ def rows_of(file):
 
 
 class TestReading:
-    def test_an_early_part_that_is_gone_is_no_fault_reading_begins_at_a_snapshot(self, recorded, epoch):
+    def test_a_trace_without_its_early_part_begins_at_a_snapshot(self, recorded, epoch):
         for process in "abcd":
             first, *_ = sorted((epoch / process).iterdir())
             first.unlink()
@@ -188,7 +188,7 @@ class TestReading:
         assert live.trace.event_count("a") <= end < recorded.event_count("a")
         assert live.left_out
 
-    def test_what_was_received_from_a_process_that_told_all_must_have_been_sent(self, epoch):
+    def test_messages_received_from_a_fully_traced_process_were_sent(self, epoch):
         def change(rows):
             rows[:] = [row for row in rows if row["kind"] != "send"]
 
@@ -221,7 +221,7 @@ class TestBound:
         tracer.close(wait=True)
         return directory / "epoch-000001"
 
-    def test_R4_a_trace_is_bounded_and_what_is_left_begins_at_a_snapshot(self, tmp_path):
+    def test_R4_a_bounded_trace_begins_at_a_snapshot(self, tmp_path):
         epoch = self.run(tmp_path, events=3000, snapshot_every=100, bytes_max=60_000)
         size = sum(file.stat().st_size for file in epoch.rglob("*.parquet"))
         assert 30_000 < size <= 60_000
@@ -230,7 +230,7 @@ class TestBound:
         assert trace.header.start.snapshot is not None
         assert trace.event_count("a") == 3000
 
-    def test_where_no_snapshot_comes_the_trace_pauses_until_one_does(self, tmp_path, monkeypatch):
+    def test_a_full_trace_pauses_until_the_next_snapshot(self, tmp_path, monkeypatch):
         monkeypatch.setattr("strobe.runtime.tracing.recorder.LINES_MAX", 200)
         epoch = self.run(tmp_path, events=3000, snapshot_every=2900, bytes_max=40_000)
         trace = read_live_trace(epoch).trace
@@ -245,7 +245,7 @@ class TestBound:
         tracer.close(wait=True)
         assert [path.parent.name for path in tmp_path.glob("epoch-*/a")] == ["epoch-000002"]
 
-    def test_a_segment_that_cannot_be_written_pauses_the_trace_and_harms_nobody(self, tmp_path, monkeypatch):
+    def test_an_unwritable_segment_only_pauses_the_trace(self, tmp_path, monkeypatch):
         """Nor does it keep a process from beginning: no directory can be made here at first."""
         (tmp_path / "epoch-000001").write_text("in the way")
         tracer = open_tracer(tmp_path, "a", "a->a")
@@ -259,7 +259,7 @@ class TestBound:
         assert read_live_trace(tmp_path / "epoch-000001").trace.header.start.snapshot == "000001-00000001-a"
 
     @pytest.mark.parametrize("record", [1 << 70, object(), "caf\udce9"], ids=["too large", "no value", "no text"])
-    def test_a_record_that_cannot_be_noted_pauses_a_full_trace_and_harms_nobody(self, tmp_path, caplog, record):
+    def test_an_unencodable_record_only_pauses_a_full_trace(self, tmp_path, caplog, record):
         tracer = open_tracer(tmp_path, "a", "a->a", level="full")
         tracer.event(1, "start", 0.0)
         tracer.event(2, "source in", 0.0, record)

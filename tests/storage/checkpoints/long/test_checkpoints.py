@@ -20,9 +20,8 @@ from strobe.protocol.coordinator.memory import Memory, recall
 from strobe.protocol.coordinator.messages import EntryLogged, Recovered
 from strobe.storage import LogState, Problem, Store
 from strobe.storage.checkpoints.checkpoint_collection import superfluous
-from strobe.storage.checkpoints.checkpoint_files import encode_checkpoint, newest_first, read_checkpoint
+from strobe.storage.checkpoints.checkpoint_files import MERGED, encode_checkpoint, newest_first, read_checkpoint
 from strobe.storage.checkpoints.folded_log import Folded
-from strobe.storage.checkpoints.segment_ranges import MERGED
 from strobe.storage.entries.log_file import entry_name
 from strobe.storage.entries.log_state import Committed, Manifests
 from strobe.storage.files.layout import CHECKPOINTS
@@ -153,7 +152,7 @@ MUTANTS = [name for name in Folded.__struct_fields__ if name != "reasons"]
 
 
 @pytest.mark.parametrize("field", MUTANTS)
-def test_S2_a_checkpoint_that_forgets_a_field_of_the_fold_is_caught_by_both_checks(tmp_path: Path, field: str) -> None:
+def test_S2_a_checkpoint_without_a_field_fails_both_checks(tmp_path: Path, field: str) -> None:
     """By the property above, and by `verify`, which makes checkpoints again from the entries."""
     for seed in range(40):
         root = tmp_path / f"{seed}"
@@ -167,7 +166,7 @@ def test_S2_a_checkpoint_that_forgets_a_field_of_the_fold_is_caught_by_both_chec
         is_used = used is not None and used.checkpoint.position == checkpoint.position
         # Without some fields the others do not hold together, and it is not used at all.
         assert is_used == (everything(Store.open(root).state()) != everything(whole(root)))
-        caught = "not what the entries", "cannot be read", "cannot be open"
+        caught = "does not match the entries", "cannot be read", "cannot be open"
         assert any(word in found.problem for found in problems(Store.open(root)) for word in caught)
         return
     raise AssertionError(f"no log has anything in {field}")
@@ -259,7 +258,7 @@ def test_without_a_good_checkpoint_missing_entries_are_named(tmp_path: Path) -> 
         Store.open(root).state()
 
 
-def test_the_brain_from_a_stored_checkpoint_equals_one_that_read_all_entries(tmp_path: Path) -> None:
+def test_a_lifecycle_from_a_checkpoint_equals_one_from_all_entries(tmp_path: Path) -> None:
     """E7: what the checkpoint keeps for the coordinator is what it keeps itself."""
     root = tmp_path / "store"
     for seed in SEEDS:
@@ -269,17 +268,17 @@ def test_the_brain_from_a_stored_checkpoint_equals_one_that_read_all_entries(tmp
             store = Store.open(root)
             loaded = store.resume()
             assert loaded is not None
-            brains = new_brain(), new_brain()
-            recall(brains[0], loaded.checkpoint.memory)
+            lifecycles = new_lifecycle(), new_lifecycle()
+            recall(lifecycles[0], loaded.checkpoint.memory)
             for position, told in enumerate(told_of(root)):
-                brains[1].handle(told, 0)
+                lifecycles[1].handle(told, 0)
                 if position >= loaded.checkpoint.position:
-                    brains[0].handle(told, 0)
-            assert brains[0].handle(Recovered(), 5) == brains[1].handle(Recovered(), 5)
-            assert parts(brains[0]) == parts(brains[1])
+                    lifecycles[0].handle(told, 0)
+            assert lifecycles[0].handle(Recovered(), 5) == lifecycles[1].handle(Recovered(), 5)
+            assert parts(lifecycles[0]) == parts(lifecycles[1])
 
 
-def new_brain() -> Lifecycle:
+def new_lifecycle() -> Lifecycle:
     return Lifecycle(View(1, ("a",), ()), Policy(), "chandy-lamport", epoch=0, recovering=True, outputs=("c",))
 
 
@@ -291,12 +290,20 @@ def told_of(root: Path) -> Iterator[EntryLogged]:
         yield EntryLogged(entry, origin.departed, origin.joined) if origin is not None else EntryLogged(entry)
 
 
-def parts(brain: Lifecycle) -> dict[str, Any]:
-    return {name: vars(part) if hasattr(part, "__dict__") else part for name, part in vars(brain).items()}
+def parts(lifecycle: Lifecycle) -> dict[str, Any]:
+    """Return what each part keeps; parts know one another, too."""
+    known = vars(lifecycle)
+    places = {id(part): name for name, part in known.items()}
+
+    def kept(part: object) -> object:
+        fields = vars(part) if hasattr(part, "__dict__") else None
+        return part if fields is None else {name: places.get(id(value), value) for name, value in fields.items()}
+
+    return {name: kept(part) for name, part in known.items()}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_D2_a_follower_from_any_checkpoint_finds_what_one_of_all_entries_finds(tmp_path: Path, seed: int) -> None:
+def test_D2_a_follower_finds_the_same_from_any_checkpoint(tmp_path: Path, seed: int) -> None:
     """Also the commits that were removed since: a stream says of them that they were removed."""
     root, bare = tmp_path / "store", tmp_path / "bare"
     checkpointed(root, seed, 3)
@@ -317,9 +324,7 @@ def test_D2_a_follower_from_any_checkpoint_finds_what_one_of_all_entries_finds(t
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_S2_what_checkpoints_make_superfluous_is_removed_in_any_order_and_nothing_changes(
-    tmp_path: Path, seed: int
-) -> None:
+def test_S2_superseded_files_can_be_removed_in_any_order(tmp_path: Path, seed: int) -> None:
     """E8: readers of either checkpoint that is kept, followers and the next writers find what they found before."""
     root = tmp_path / "store"
     store = checkpointed(root, seed, 5)

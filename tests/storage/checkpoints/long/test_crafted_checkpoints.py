@@ -199,7 +199,7 @@ def test_E14_files_of_checkpoints_that_are_no_files_are_passed_over(base, tmp_pa
     assert [one.snapshot_id for one in follow(crafted)] == [one.snapshot_id for one in expected]
 
 
-def test_a_follower_reads_the_entries_if_a_segment_of_removed_commits_is_missing(base, tmp_path, caplog):
+def test_a_follower_reads_the_entries_if_a_segment_is_missing(base, tmp_path, caplog):
     """Such a segment is not needed at the start, and was left out in silence the second time."""
     expected = [one.snapshot_id for one in follow(base)]
     crafted = copied(base, tmp_path / "crafted")

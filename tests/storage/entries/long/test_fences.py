@@ -107,7 +107,7 @@ def test_a_poisoned_begin_is_refused_and_can_be_fenced_off(store: Store) -> None
     assert readers_agree(store) == before
 
 
-def test_the_last_entry_can_be_fenced_off_and_the_log_goes_on(store: Store) -> None:
+def test_the_last_entry_can_be_fenced_off_and_the_log_continues(store: Store) -> None:
     last = store.state().next_position - 1
     cut(Path(store.url, entry_name(last)))
     fence_off(store.backend, last, "cut short", 5)

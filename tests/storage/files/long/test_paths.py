@@ -44,7 +44,7 @@ def first_blob(store: Store) -> str:
 def test_a_directory_of_a_store_that_is_a_link_is_not_entered(store: Store, directory: str) -> None:
     name = next(iter(store.state().committed))
     moved_away(store, directory)
-    with pytest.raises((StoreCorrupt, SnapshotCorrupt), match="is a symbolic link, where a directory must be"):
+    with pytest.raises((StoreCorrupt, SnapshotCorrupt), match="is a symbolic link, but must be a directory"):
         Store.open(store.url).load(name)
     with pytest.raises(StoreCorrupt, match="is a symbolic link"):
         collect(Store.open(store.url))
@@ -95,7 +95,7 @@ def as_directory(path: Path) -> None:
 def test_only_a_regular_file_is_read_as_a_blob(store: Store, change: Callable[[Path], None]) -> None:
     ref = blob_of(store)
     change(Path(store.url, first_blob(store)))
-    with pytest.raises(StoreCorrupt, match="where a regular file must be"):
+    with pytest.raises(StoreCorrupt, match="but must be a regular file"):
         store.read_blob(ref)
 
 
@@ -103,15 +103,15 @@ def test_only_a_regular_file_is_read_as_a_blob(store: Store, change: Callable[[P
 @pytest.mark.parametrize("name", ["strobe.json", "log/00000000000000000000.json"])
 def test_only_a_regular_file_is_read_as_a_document(store: Store, name: str, change: Callable[[Path], None]) -> None:
     change(Path(store.url, name))
-    with pytest.raises(StoreCorrupt, match="where a regular file must be"):
+    with pytest.raises(StoreCorrupt, match="but must be a regular file"):
         Store.open(store.url).state()
     if name == "strobe.json":
-        with pytest.raises(StoreCorrupt, match="where a regular file must be"):
+        with pytest.raises(StoreCorrupt, match="but must be a regular file"):
             Follower(store.url).advance()
     else:  # one that follows a log names it, and goes on behind it
         follower = Follower(store.url)
         found = follower.between(0, follower.advance())
-        assert "where a regular file must be" in (found[0].problem or "")
+        assert "but must be a regular file" in (found[0].problem or "")
 
 
 def test_a_blob_that_is_longer_than_its_reference_is_not_read_whole(store: Store) -> None:
@@ -143,7 +143,7 @@ def modes(root: Path) -> set[tuple[str, int]]:
 
 
 @pytest.mark.usefixtures("umask")
-def test_a_store_is_for_its_owner_alone_whatever_the_umask(tmp_path: Path) -> None:
+def test_only_its_owner_can_read_a_store_under_any_umask(tmp_path: Path) -> None:
     store = Store.create(tmp_path / "store")
     commit(store, sample(1))
     assert modes(tmp_path / "store") == {("directory", 0o700), ("file", 0o600)}

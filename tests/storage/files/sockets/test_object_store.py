@@ -34,7 +34,8 @@ from strobe.storage.content.manifests import blobs_of
 from strobe.storage.files import object_store as objects_module
 from strobe.storage.files.backend import MAPPED_BYTES_MIN
 from strobe.storage.files.object_store import Objects
-from strobe.storage.log.follower import CommitReader, Follower
+from strobe.storage.log.commit_reader import CommitReader
+from strobe.storage.log.follower import Follower
 from strobe.storage.store.optimistic_append import begin_term
 
 COMMIT_ENTRY = "log/00000000000000000003.json"
@@ -88,7 +89,7 @@ def test_S1_the_files_are_those_of_a_directory(store: Store, tmp_path: Path) -> 
     assert copy.verify_bytes() == []
 
 
-def test_S1_the_last_coordinator_to_start_leads_and_the_one_before_writes_nothing(store: Store) -> None:
+def test_S1_the_last_coordinator_to_start_is_the_only_writer(store: Store) -> None:
     """S1: the same rule as on a disk."""
     begin_term(store, "alpha pid 1", 1)
     commit(store, sample(1))
@@ -102,7 +103,7 @@ def test_S1_the_last_coordinator_to_start_leads_and_the_one_before_writes_nothin
     assert isinstance(list(Store.open(store.url).read_log())[-1][1], Term)
 
 
-def test_S1_entries_are_removed_and_a_stopped_writer_cannot_take_their_places(url: str) -> None:
+def test_S1_a_stopped_writer_cannot_reuse_removed_positions(url: str) -> None:
     """S1: the same rule as on a disk."""
     every = 4
     store = Store(Store.create(url).backend, checkpoint_every=every)
@@ -166,7 +167,7 @@ def test_an_object_store_that_ignores_the_condition_is_not_used(url: str, object
     assert Objects(url).names("") == []
 
 
-def test_nothing_is_put_where_the_store_was_removed_or_replaced(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_written_into_a_removed_or_replaced_store(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Objects, "guarded_s", 0.0)
     begin(store, 1)
     backend = Objects(store.url)
@@ -197,9 +198,7 @@ def test_creating_a_store_leaves_nothing_but_its_header(store: Store) -> None:
     assert store.backend.names("") == ["strobe.json"]
 
 
-def test_a_creator_that_dies_when_it_has_tried_the_condition_leaves_no_store_and_another_makes_one(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_a_creator_dies_another_can_create_the_store(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Killed(BaseException):
         pass
 
@@ -224,7 +223,7 @@ def every_step(url: str) -> list[tuple[CommitStep, str]]:
     return steps
 
 
-def test_S1_killed_at_any_step_a_writer_leaves_what_was_committed(objects: ObjectServer) -> None:
+def test_S1_a_writer_killed_at_any_step_keeps_committed_snapshots(objects: ObjectServer) -> None:
     """S1: a snapshot exists from its commit entry on, and before nothing of it does."""
     steps = every_step(objects.new_url())
     assert {step for step, _ in steps} == set(CommitStep)
@@ -270,7 +269,7 @@ def test_S2_damage_to_any_file_is_named(store: Store) -> None:
     assert store.verify_bytes() == []
 
 
-def test_what_is_missing_or_no_file_of_the_store_is_named(store: Store) -> None:
+def test_missing_and_foreign_files_are_named(store: Store) -> None:
     commit(store, sample(1))
     commit(store, sample(2))
     blob = next(name for name in every_file(store) if name.startswith("blobs/"))
@@ -284,7 +283,7 @@ def test_what_is_missing_or_no_file_of_the_store_is_named(store: Store) -> None:
         Store.open(store.url).state()
 
 
-def test_S2_the_collector_sweeps_what_no_snapshot_needs_and_keeps_what_one_shares(store: Store) -> None:
+def test_S2_the_collector_keeps_shared_blobs_and_removes_others(store: Store) -> None:
     """S2, E8: the removal is logged, then the blobs go that no complete or open snapshot needs."""
     parent = commit(store, sample(1))
     child = commit(store, sample(2, balance=2), parent=parent)
@@ -367,13 +366,13 @@ def test_the_log_is_followed_and_commits_are_read_by_their_position(store: Store
     assert entry.snapshot == second
     header = store.backend.read("strobe.json")
     store.backend.remove(["strobe.json"])
-    with pytest.raises(StoreError, match="has gone"):
+    with pytest.raises(StoreError, match="is missing; put it back"):
         follower.advance()
     overwrite(store, "strobe.json", header or b"")
     assert follower.advance() == 4
 
 
-def test_a_busy_object_store_is_asked_again_and_an_outage_is_told(store: Store, objects: ObjectServer) -> None:
+def test_a_busy_object_store_is_retried_and_an_outage_is_reported(store: Store, objects: ObjectServer) -> None:
     path = f"{store.url.removeprefix('s3:/')}/log/"
     objects.fail("PUT", path, "refuse", times=2)
     begin(store, 1)
@@ -386,7 +385,7 @@ def test_a_busy_object_store_is_asked_again_and_an_outage_is_told(store: Store, 
     assert Store.open(store.url).state().next_position == 1
 
 
-def test_what_is_no_store_is_refused_with_the_way_out(url: str) -> None:
+def test_a_path_without_a_store_is_refused_with_the_way_out(url: str) -> None:
     with pytest.raises(StoreFormatError, match=r"holds no store \(no strobe\.json\)"):
         Store.open(url)
     with pytest.raises(StoreError, match="the bucket does not exist; make it"):
@@ -402,7 +401,7 @@ def test_what_is_no_store_is_refused_with_the_way_out(url: str) -> None:
         Store.create(url)
 
 
-def test_an_object_store_that_cannot_be_reached_is_told_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_object_store_is_reported_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "tester")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)

@@ -15,7 +15,8 @@ from strobe.storage.content.manifests import blobs_of
 from strobe.storage.entries.log_file import decode_entry, decode_outline, encode_entry, entry_name
 from strobe.storage.files.checksummed_json import UNSEALED, seal
 from strobe.storage.log import follower as following
-from strobe.storage.log.follower import CommitReader, Followed, Follower
+from strobe.storage.log.commit_reader import CommitReader
+from strobe.storage.log.follower import Followed, Follower
 
 
 def ids(followed: list[Followed]) -> list[str | None]:
@@ -99,7 +100,7 @@ def test_a_damaged_entry_is_named_and_the_others_count(tmp_path: Path, position:
 
 
 @pytest.mark.parametrize("raw", [b"", b"{}", b'{"blake3":"'])
-def test_what_is_no_entry_is_named(tmp_path: Path, raw: bytes) -> None:
+def test_a_file_that_is_no_entry_is_named(tmp_path: Path, raw: bytes) -> None:
     store = store_with(tmp_path / "store", good_snapshots(5, 2))
     (tmp_path / "store" / entry_name(1)).write_bytes(raw)
     follower = Follower(store.url)
@@ -137,7 +138,7 @@ def test_a_store_that_vanishes_and_returns_is_followed_on(tmp_path: Path) -> Non
     follower = Follower(store.url)
     follower.advance()
     (tmp_path / "store").rename(tmp_path / "away")
-    with pytest.raises(StoreError, match="has gone"):
+    with pytest.raises(StoreError, match="is missing; put it back"):
         follower.advance()
     (tmp_path / "away").rename(tmp_path / "store")
     commit(store, second)
@@ -174,7 +175,7 @@ def test_a_commit_is_read_by_its_position_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("term", [0, 7])
-def test_an_outline_is_what_decoding_all_of_the_entry_says(tmp_path: Path, term: int) -> None:
+def test_an_outline_agrees_with_the_decoded_entry(tmp_path: Path, term: int) -> None:
     """The short way to a commit's id, view and epoch, and the long one for entries laid out otherwise, agree."""
     store = store_with(tmp_path / "store", good_snapshots(11, 3))
     for position, entry in store.read_log():

@@ -1,0 +1,170 @@
+"""A node belongs to one history of the log: it names the newest entry it knows, and one without it is refused (S1)."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.runtime.fake_nodes import Running, both_alive, committed, running
+from tests.storage.samples import begin
+
+from strobe.errors import StoreError
+from strobe.protocol.coordinator.messages import RestoreState
+from strobe.protocol.values.log_entries import EntryRef
+from strobe.runtime.messages.control import HeartbeatHeard, Refused, Welcome
+from strobe.storage import Store
+from strobe.storage.checkpoints import checkpoint_writer
+from strobe.storage.entries.log_file import entry_name
+from strobe.storage.log.log import EntryMatch
+from strobe.storage.store.optimistic_append import begin_term
+from strobe.storage.store.repair import fence_off
+
+OTHER = "0" * 64
+
+
+async def admitted(coordinator: Running, newest: EntryRef | None, epoch: int = 1, term: int = 1) -> Refused | None:
+    """Register the process a with its state and the newest entry it knows; return the refusal, or None."""
+    node = await coordinator.node("a", epoch=epoch, term=term, newest=newest)
+    answer = await node.handle(Welcome | Refused)
+    return answer if isinstance(answer, Refused) else None
+
+
+def test_S1_the_newest_entry_is_named_to_nodes_and_accepted_from_them(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, b = await both_alive(coordinator)
+            await committed(coordinator, a, b)
+            a.beat()
+            newest = (await a.handle(HeartbeatHeard)).newest
+            assert newest is not None
+            assert newest == coordinator.coordinator.store.last_entry
+            assert newest.position == Store.open(tmp_path / "store").state().next_position - 1
+        async with running(tmp_path / "store") as coordinator:
+            assert await admitted(coordinator, newest) is None
+            assert coordinator.coordinator.lifecycle.epoch == 1
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("epoch", "term"), [(1, 1), (1, 99), (7, 1), (7, 99)])
+def test_S1_state_of_another_history_is_refused_for_good(tmp_path: Path, epoch: int, term: int) -> None:
+    """S1: whatever its epoch and term are: the copy may have had more of them."""
+
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            await both_alive(coordinator)
+            refused = await admitted(coordinator, EntryRef(1, OTHER), epoch, term)
+            assert refused is not None
+            assert refused.final
+            assert "entry 1 of the log is not the one that this process knows" in refused.reason
+
+    asyncio.run(scenario())
+
+
+def test_S1_a_process_that_knows_a_later_entry_waits_for_its_store(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            await both_alive(coordinator)
+            refused = await admitted(coordinator, EntryRef(1000, OTHER))
+            assert refused is not None
+            assert not refused.final
+            assert "the store is an older copy; put the newer one back" in refused.reason
+
+    asyncio.run(scenario())
+
+
+def aged(directory: Path) -> Store:
+    """Have others append to the log of a system in epoch 1, and write a checkpoint."""
+    store = Store(Store.open(directory).backend, checkpoint_every=4)
+    for term in range(8):
+        begin_term(store, f"here {term}", 0)
+    store.write_checkpoint()
+    return store
+
+
+async def in_the_end(coordinator: Running, newest: EntryRef) -> Refused | None:
+    """Register again and again while the log is searched; return the refusal, or None."""
+    while (refused := await admitted(coordinator, newest)) is not None and "the log is searched" in refused.reason:
+        assert not refused.final
+    return refused
+
+
+@pytest.mark.parametrize("held", [True, False, None], ids=["held", "other", "removed"])
+def test_S1_an_entry_before_the_checkpoint_is_looked_up_in_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: bool | None
+) -> None:
+    """S1: the coordinator did not read it; if it was removed, nothing shows that the node knows this log."""
+    monkeypatch.setattr(checkpoint_writer, "EVERY", 4)
+
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            await both_alive(coordinator)
+        store = aged(tmp_path / "store")
+        known = store.entry_ref(2) if held is not False else EntryRef(2, OTHER)
+        if held is None:
+            store.backend.remove([entry_name(position) for position in range(3)])
+        async with running(tmp_path / "store") as coordinator:
+            refused = await in_the_end(coordinator, known)
+            assert (refused is None) == bool(held)
+            if refused is not None:
+                problem = "was removed from the log since" if held is None else "is not the one that this process knows"
+                assert problem in refused.reason
+                assert refused.final
+
+    asyncio.run(scenario())
+
+
+def test_S1_a_process_that_has_missed_a_rollback_is_not_compared(tmp_path: Path) -> None:
+    """R1: its state is replaced in any case."""
+
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a, _ = await both_alive(coordinator)
+            await a.close()
+            again = await coordinator.node("a")
+            await again.handle(RestoreState)
+            await again.close()
+            await coordinator.until(lambda: not coordinator.coordinator.members.get("a").connected)
+            assert coordinator.coordinator.lifecycle.epoch == 2
+            assert await admitted(coordinator, EntryRef(1, OTHER), epoch=1) is None
+
+    asyncio.run(scenario())
+
+
+def test_S1_a_log_that_cannot_be_read_refuses_nobody_for_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S1: a wrong admission would name a newer entry to the node, and nothing would show its history any more."""
+    monkeypatch.setattr(checkpoint_writer, "EVERY", 4)
+
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            await both_alive(coordinator)
+        store = aged(tmp_path / "store")
+        known = store.entry_ref(2)
+        async with running(tmp_path / "store") as coordinator:
+            backend = coordinator.coordinator.store.log.store.backend
+            monkeypatch.setattr(backend, "read", broken)
+            for _ in range(3):
+                refused = await admitted(coordinator, known)
+                assert refused is not None
+                assert not refused.final
+            monkeypatch.undo()
+            assert await in_the_end(coordinator, known) is None
+
+    asyncio.run(scenario())
+
+
+def broken(name: str, bytes_max: int = 0) -> bytes:
+    raise StoreError("here", f"cannot read {name}: Input/output error")
+
+
+def test_S1_an_entry_that_was_fenced_off_may_have_been_any(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / "store")
+    begin(store, 1)
+    begin(store, 2)
+    known = store.entry_ref(1)
+    (tmp_path / "store" / entry_name(1)).write_bytes(b"damaged")
+    fence_off(Store.open(store.url).backend, 1, "a test", 0)
+    reader = Store.open(store.url)
+    list(reader.read_log())
+    assert reader.find(known) is EntryMatch.HELD
+    assert reader.find(EntryRef(1, OTHER)) is EntryMatch.HELD
+    assert reader.find(EntryRef(0, OTHER)) is EntryMatch.OTHER

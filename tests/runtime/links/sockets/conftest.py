@@ -1,0 +1,11 @@
+"""What tests of links over sockets share."""
+
+import pytest
+
+from strobe.runtime.links import outgoing_link
+
+
+@pytest.fixture
+def short_back_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outgoing_link, "BACK_OFF_S_MIN", 0.001)
+    monkeypatch.setattr(outgoing_link, "BACK_OFF_S_MAX", 0.004)

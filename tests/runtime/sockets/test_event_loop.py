@@ -1,0 +1,92 @@
+"""A loop that looks on for a moment after something has come, and how that stays cheap."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from tests.runtime.link_ends import run
+
+from strobe.runtime.event_loop import SKIPPED_MAX, BusyPoller
+
+SPIN_S = 0.5
+
+
+class Clock:
+    """Stands still until it is told otherwise."""
+
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def on_loop(scenario: Callable[[BusyPoller, Clock], object], spin_s: float = SPIN_S) -> None:
+    async def main() -> None:
+        clock = Clock()
+        waiting = scenario(BusyPoller(spin_s, clock), clock)
+        assert asyncio.iscoroutine(waiting)
+        await waiting
+
+    run(main())
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def in_vain(busy_poller: BusyPoller, clock: Clock) -> None:
+    """Let a look end without anything having come."""
+    assert busy_poller.polling
+    clock.now_s += 2 * SPIN_S
+    await turns()
+    assert not busy_poller.polling
+
+
+def test_it_polls_for_a_while_after_the_last_read() -> None:
+    async def scenario(busy_poller: BusyPoller, clock: Clock) -> None:
+        assert not busy_poller.polling
+        busy_poller.poll_soon()
+        await turns()
+        assert busy_poller.polling
+        clock.now_s = 0.4
+        busy_poller.poll_soon()
+        clock.now_s = 0.8
+        await turns()
+        assert busy_poller.polling
+        clock.now_s = 0.91
+        await turns()
+        assert not busy_poller.polling
+
+    on_loop(scenario)
+
+
+def test_fruitless_polls_are_followed_by_skipped_ones() -> None:
+    async def scenario(busy_poller: BusyPoller, clock: Clock) -> None:
+        for left_out in (0, 1, 3, 7, 15, SKIPPED_MAX):
+            for _ in range(left_out):
+                busy_poller.poll_soon()
+                assert not busy_poller.polling
+            busy_poller.poll_soon()
+            await in_vain(busy_poller, clock)
+        for _ in range(SKIPPED_MAX + 1):
+            busy_poller.poll_soon()
+        busy_poller.poll_soon()  # while it looks
+        await in_vain(busy_poller, clock)
+        busy_poller.poll_soon()
+        busy_poller.poll_soon()
+        assert busy_poller.polling
+
+    on_loop(scenario)
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_polling_stops_with_its_timeline_and_can_be_off(closed: bool) -> None:
+    async def scenario(busy_poller: BusyPoller, clock: Clock) -> None:
+        busy_poller.poll_soon()
+        assert busy_poller.polling == closed
+        busy_poller.close()
+        await turns()
+        assert not busy_poller.polling
+
+    on_loop(scenario, SPIN_S if closed else 0.0)
