@@ -1,4 +1,4 @@
-"""What holds for every test: repeatable property tests, and no test skipped unseen."""
+"""Rules for every test: property tests are repeatable, and a skipped test fails the run."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 
-# The same examples on every run, and no wall-clock deadline: a red run is always about the code. So many examples that
-# the unit tests answer while one waits for them.
+# The same examples on every run, and no wall-clock deadline, so a failure is always about the code. The number of
+# examples keeps the unit tests fast enough to wait for.
 settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=40)
-# For looking further by hand: pytest --hypothesis-profile=search
+# For a longer search by hand: pytest --hypothesis-profile=search
 settings.register_profile("search", deadline=None, max_examples=2000, print_blob=True)
 settings.load_profile("repeatable")
 
-# For every Java that a test starts, wherever it does: to check the byte code of all of Spark is a fifth of what each of
-# them does, and shows nothing of Strobe.
+# For every Java that a test starts: verifying all of Spark's byte code takes a fifth of its time, and tests nothing of
+# Strobe.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote")
 
 
-# A unit test needs no socket, process, Spark, browser or clock, and computes for moments only. Any other test lies in a
-# folder that says which of these it needs, whatever package it belongs to.
+# A unit test needs no socket, process, Spark, browser or clock, and takes only moments. Any other test is in a folder
+# named after what it needs, whatever package it belongs to.
 KINDS = {"sockets", "processes", "browser", "long"}
 OTHER_TREES = {"spark", "live", "claims"}
 
@@ -50,16 +50,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_finish() -> None:
-    """Keep the garbage collector from what is imported and collected: it would take most of the time of some tests."""
+    """Exclude imported and collected objects from garbage collection, which would take most of some tests' time."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
-    """Keep together what wants the one Spark session, and each file; begin with what comes first.
+    """Keep the tests of the shared Spark session together, and those of each file; begin with the first ones.
 
-    The marks that say so to xdist have no effect with pytest 9.2.
+    The marks of xdist for this have no effect with pytest 9.2.
     """
     config.option.loadscopereorder = False
     scheduler = LoadScopeScheduling(config, log)
@@ -73,26 +73,26 @@ def _wants_spark(path: str) -> bool:
 
 
 def group_of(test: str) -> str:
-    """Return what a test stays together with. Those that start clusters are long enough by themselves."""
+    """Return the group of a test, which runs in one worker. Files that start clusters are groups of their own."""
     path = test.partition("::")[0]
     return "spark" if _wants_spark(path) and not path.endswith("_clusters.py") else path
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes longest: the one Spark session, then live systems and commands."""
+    """Begin with the longest tests: the shared Spark session, then live systems and commands."""
     long = {"live", "processes", "test_clusters.py"}
     items.sort(key=lambda item: (group_of(item.nodeid) != "spark", not long & {*item.path.parts}))
 
 
 @pytest.fixture(scope="session")
 def objects() -> Iterator[object_server.ObjectServer]:
-    """An object store, started for the first test that asks for it."""
+    """An object store, started for the first test that uses it."""
     with object_server.running() as server:
         yield server
 
 
 def skipped_tests(reporter: TerminalReporter) -> list[str]:
-    """Every skipped test or module, with the reason given for it."""
+    """Return every skipped test or module, with its reason."""
     reports = reporter.stats.get("skipped", [])
     return [f"{report.nodeid} ({_reason(report.longrepr)})" for report in reports]
 
@@ -108,7 +108,7 @@ def _reporter(config: pytest.Config) -> TerminalReporter | None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A promise whose test did not run is not shown to hold, so a skip fails the run."""
+    """A skipped test does not show that its promise holds, so a skip fails the run."""
     reporter = _reporter(session.config)
     if reporter and session.exitstatus == pytest.ExitCode.OK and skipped_tests(reporter):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -1,4 +1,4 @@
-"""What processes and messages declare, as it is recorded: plain data, from which everything can be read (G2)."""
+"""Declarations of processes and messages, recorded as plain data that a reader can evaluate (G2)."""
 
 from dataclasses import dataclass
 
@@ -35,15 +35,15 @@ class Modest(Process):
     pass
 
 
-class Telling(Process):
+class Declaring(Process):
     def __init__(self, references):
-        self.told = references
+        self.kept = references
 
     def waits_for(self):
         return Waits.any("b", Waits.all("c", "d", times_out=True))
 
     def references(self):
-        return self.told
+        return self.kept
 
     def active(self):
         return False
@@ -99,17 +99,17 @@ def test_a_process_without_declarations_adds_no_bytes():
     assert declare("a", Modest(), message_rules([Grant])) == Declared(messages=message_rules([Grant]))
 
 
-def test_references_are_of_the_process_or_of_what_it_keeps():
-    assert declare("a", Telling(["x", "y"]), ()).references == {"a": ("x", "y")}
-    assert declare("a", Telling([]), ()).references == {"a": ()}
-    assert declare("a", Telling({"": ["x"], "x": ["b/y"]}), ()).references == {"a": ("x",), "x": ("b/y",)}
-    assert declare("a", Telling({"": ["x"], "a": ["y"]}), ()).references == {"a": ("x", "y")}
+def test_references_belong_to_the_process_or_to_its_objects():
+    assert declare("a", Declaring(["x", "y"]), ()).references == {"a": ("x", "y")}
+    assert declare("a", Declaring([]), ()).references == {"a": ()}
+    assert declare("a", Declaring({"": ["x"], "x": ["b/y"]}), ()).references == {"a": ("x",), "x": ("b/y",)}
+    assert declare("a", Declaring({"": ["x"], "a": ["y"]}), ()).references == {"a": ("x", "y")}
 
 
 @pytest.mark.parametrize("wrong", ["x", {"": "xy"}, [1, 2], {"": None}, {7: ["x"]}, {"x": ["y", None]}, 5])
 def test_references_that_are_no_names_are_refused_and_shown(wrong):
     with pytest.raises(UsageError) as refused:
-        declare("a", Telling(wrong), ())
+        declare("a", Declaring(wrong), ())
     assert str(refused.value).startswith(f"references() of process 'a' returns {wrong!r}; return a list of names")
 
 
@@ -137,7 +137,7 @@ def test_the_result_of_active_is_converted_to_a_bool():
     assert declare("a", process, ()) is None
 
 
-def test_references_that_no_manifest_could_hold_are_refused_and_named():
+def test_references_too_large_for_a_manifest_are_refused():
     require_small("a", None)
     require_small("a", Declared(references={"a": ("x",) * 1000}))
     with pytest.raises(
@@ -147,6 +147,6 @@ def test_references_that_no_manifest_could_hold_are_refused_and_named():
 
 
 def test_declarations_survive_json_unchanged():
-    declared = declare("a", Telling({"": ["x"], "x": []}), message_rules([Grant, Relayed, Packed]))
+    declared = declare("a", Declaring({"": ["x"], "x": []}), message_rules([Grant, Relayed, Packed]))
     assert msgspec.json.decode(msgspec.json.encode(declared), type=Declared) == declared
     assert declared.waits == Waits(("b", Waits(("c", "d"), times_out=True)), any_suffices=True)

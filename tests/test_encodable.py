@@ -1,4 +1,4 @@
-"""What cannot be encoded is named by its path and type: in a state, a message, a value of a keyed state (E13)."""
+"""A value that cannot be encoded is named by its path and type: in a state, a message, a keyed state (E13)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Thing:
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "expected"),
     [
         (Account([Thing()]), "Account.history[0]: Thing (msgspec does not encode such objects"),
         (Account({"x": [1, (2, Thing())]}), "Account.history['x'][1][1]: Thing ("),
@@ -40,10 +40,10 @@ class Thing:
         (Thing(), "Thing: Thing ("),
     ],
 )
-def test_the_part_that_cannot_be_encoded_is_named_by_path_and_type(value: Any, told: str) -> None:
+def test_the_part_that_cannot_be_encoded_is_named_by_path_and_type(value: Any, expected: str) -> None:
     with pytest.raises(UsageError) as refused:
         encode_captured("a", value)
-    assert str(refused.value).startswith(f"what capture() of process a returned cannot be encoded: {told}")
+    assert str(refused.value).startswith(f"what capture() of process a returned cannot be encoded: {expected}")
 
 
 def test_a_message_that_cannot_be_encoded_is_named_with_its_channel() -> None:
@@ -58,7 +58,7 @@ def test_an_unencodable_value_of_a_keyed_state_is_named_with_its_key() -> None:
         KeyedState()["ada"] = Account([Thing()])
 
 
-def test_a_value_that_contains_itself_is_refused_and_not_followed_for_ever() -> None:
+def test_a_value_that_contains_itself_is_refused() -> None:
     value: list[Any] = []
     value.append(value)
     with pytest.raises(UsageError, match="cannot be encoded: list"):
@@ -76,7 +76,7 @@ STEPS = ["[1]", "['k']", "[0]", ".history", ".history"]
 
 
 @given(st.lists(st.integers(0, len(WRAPS) - 1), max_size=8))
-def test_the_path_leads_to_the_culprit_however_deep_it_is(wraps: list[int]) -> None:
+def test_the_path_leads_to_the_part_at_any_depth(wraps: list[int]) -> None:
     value: Any = Thing()
     for wrap in reversed(wraps):
         value = WRAPS[wrap](value)

@@ -1,11 +1,11 @@
-"""The bound on what one event may leave in memory: it counts one event at a time, and never too much."""
+"""The limit on the bytes that one event may add in memory: it counts each event separately, and is kept closely."""
 
 from strobe.errors import UsageError
 from strobe.event_bound import EventBound
 
 
 class Events:
-    """An application whose events a test counts."""
+    """An application whose number of events is set by the test."""
 
     number = 1
 

@@ -1,4 +1,4 @@
-"""Handlers that cannot be called as Strobe calls them are refused by name, at the build or at the call (E13)."""
+"""Handlers that Strobe cannot call are refused by name, when the system is built or at the call (E13)."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ HERE = Path(__file__).name
 
 
 class Right(Process):
-    """Every handler as it should be."""
+    """Has every handler with the right signature."""
 
     def receive(self, ctx: Any, channel: str, message: Any) -> None:
         pass
@@ -87,24 +87,24 @@ METHODS = [shape.name for shape in (*PROCESS, *DECLARING)]
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("disguise", DISGUISES)
 def test_an_async_handler_is_refused_in_every_disguise(method: str, disguise: str) -> None:
-    told = refusal(type("Mine", (Right,), {method: DISGUISES[disguise]}))
-    assert told.startswith(f"process 'a': Mine.{method} is async (")
-    assert HERE in told
-    assert told.endswith(", without async")
+    error = refusal(type("Mine", (Right,), {method: DISGUISES[disguise]}))
+    assert error.startswith(f"process 'a': Mine.{method} is async (")
+    assert HERE in error
+    assert error.endswith(", without async")
 
 
 @pytest.mark.parametrize("method", [method for method in METHODS if method != "references"])
 def test_a_generator_handler_is_refused(method: str) -> None:
-    told = refusal(type("Mine", (Right,), {method: generator_function}))
-    assert told.startswith(f"process 'a': Mine.{method} has a yield in it (")
+    error = refusal(type("Mine", (Right,), {method: generator_function}))
+    assert error.startswith(f"process 'a': Mine.{method} has a yield in it (")
 
 
 def test_an_inherited_async_handler_is_refused_with_its_own_line() -> None:
     base = type("Base", (Right,), {"receive": coroutine_function})
     line = coroutine_function.__code__.co_firstlineno
-    told = refusal(type("Mine", (base,), {}))
-    assert f"Mine.receive is async ({Path(__file__).relative_to(Path.cwd())}:{line})" in told
-    assert "write def receive(self, ctx, channel, message), without async" in told
+    error = refusal(type("Mine", (base,), {}))
+    assert f"Mine.receive is async ({Path(__file__).relative_to(Path.cwd())}:{line})" in error
+    assert "write def receive(self, ctx, channel, message), without async" in error
 
 
 def test_references_may_be_yielded() -> None:
@@ -130,10 +130,10 @@ def test_a_wrapper_may_run_a_generator_function() -> None:
 def test_wrong_parameters_are_refused_with_the_right_signature(method: str, parameters: str) -> None:
     names: dict[str, Any] = {}
     exec(f"def {method}({parameters}): pass", names)
-    told = refusal(type("Mine", (Right,), {method: names[method]}))
+    error = refusal(type("Mine", (Right,), {method: names[method]}))
     right = {"receive": "ctx, channel, message", "timer": "ctx, name", "start": "ctx", "capture": ""}[method]
-    assert f"Mine.{method} takes (" in told
-    assert f"Strobe calls {method}({right}): write def {method}({', '.join(filter(None, ['self', right]))})" in told
+    assert f"Mine.{method} takes (" in error
+    assert f"Strobe calls {method}({right}): write def {method}({', '.join(filter(None, ['self', right]))})" in error
 
 
 @given(st.integers(0, 6), st.integers(0, 3), st.booleans())
@@ -159,9 +159,9 @@ def test_an_attribute_in_the_place_of_a_handler_is_refused() -> None:
 
 
 def test_an_async_conserved_function_is_refused() -> None:
-    told = refusal(Right, conserved=coroutine_function)
-    assert told.startswith("`conserved` (coroutine_function) is async (")
-    assert "write def conserved(states, messages), without async" in told
+    error = refusal(Right, conserved=coroutine_function)
+    assert error.startswith("`conserved` (coroutine_function) is async (")
+    assert "write def conserved(states, messages), without async" in error
     assert "Strobe calls conserved(states, messages)" in refusal(Right, conserved=lambda states: 0)
 
 
@@ -176,15 +176,15 @@ def test_a_conserved_function_that_returns_a_coroutine_fails_in_a_call() -> None
 @pytest.mark.parametrize("method", ["open", "poll", "position_after", "stop_reading", "close"])
 def test_an_async_method_of_a_source_is_refused(method: str, tmp_path: Path) -> None:
     kind = type("Mine", (FileSource,), {method: coroutine_function})
-    told = refusal(Right, sources={"in": kind(tmp_path / "in", "a")})
-    assert told.startswith(f"source 'in': Mine.{method} is async (")
+    error = refusal(Right, sources={"in": kind(tmp_path / "in", "a")})
+    assert error.startswith(f"source 'in': Mine.{method} is async (")
 
 
 @pytest.mark.parametrize("method", ["restore", "emit", "prepare", "release", "close"])
 def test_an_async_method_of_a_sink_is_refused(method: str, tmp_path: Path) -> None:
     kind = type("Mine", (FileSink,), {method: coroutine_function})
-    told = refusal(Right, sinks={"out": kind(tmp_path / "out", process="a")})
-    assert told.startswith(f"sink 'out': Mine.{method} is async (")
+    error = refusal(Right, sinks={"out": kind(tmp_path / "out", process="a")})
+    assert error.startswith(f"sink 'out': Mine.{method} is async (")
 
 
 def test_a_position_that_is_a_method_or_async_is_refused(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_a_wrapped_process_is_checked_too() -> None:
 @pytest.mark.parametrize("function", [coroutine_function, async_generator_function, generator_function])
 def test_a_handler_that_returns_unfinished_work_fails_by_name(function: Callable[..., Any]) -> None:
     mine = type("Mine", (Right,), {"receive": lambda self, *arguments: function()})()
-    build(type(mine))  # that it returns one shows only when it is called
+    build(type(mine))  # what it returns is known only when it is called
     with pytest.raises(UsageError, match=f"Mine.receive returned an? .* of {function.__name__} .*{HERE}:"):
         call(mine, "receive", None, "b->a", 1)
 

@@ -1,4 +1,4 @@
-"""Fields that a type does not know are found wherever they are, whatever the user's types say (E9)."""
+"""Unknown fields are found at any place in the data, for any type of the user (E9)."""
 
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypedDict, TypeVar
@@ -72,7 +72,7 @@ class Tree(msgspec.Struct):
 
 
 class Renaming(msgspec.Struct):
-    """How a field gets another name: the old one stays known, is read, and is never written again."""
+    """How a field is renamed: the old name stays known and is read, but is never written again."""
 
     amount: int = 0
     balance: int | UnsetType = UNSET
@@ -109,9 +109,9 @@ def refusal(kind: Any, data: Any) -> str:
 )
 def test_an_unknown_field_is_named_by_path_and_type(kind: Any, data: Any, path: str, owner: str) -> None:
     decode_plainly = msgspec.msgpack.Decoder(kind).decode
-    decode_plainly(encode(data))  # msgspec by itself takes it, and leaves the field out
-    told = refusal(kind, data)
-    assert f"{path}` is in the data, and {owner} has no such field" in told
+    decode_plainly(encode(data))  # msgspec itself accepts the data, and drops the field
+    error = refusal(kind, data)
+    assert f"{path}` is in the data, and {owner} has no such field" in error
 
 
 @pytest.mark.parametrize("kind", [dict, list, int, dict[str, int], list[tuple[int, str]], Any, set[str], int | None])
@@ -132,14 +132,14 @@ def test_an_unknown_field_of_a_value_in_a_keyed_state_is_refused() -> None:
         KeyedState.from_segments((state.encode(),), Inner)
 
 
-# Any type made of these, in any place of which a field gets another name.
+# Any type made of these; then a field is renamed at any place in the data.
 
 NAMES = st.sampled_from(["amount", "balance", "owner", "entries", "total"])
 
 
 @st.composite
 def structs(draw: st.DrawFn, depth: int = 0) -> type[msgspec.Struct]:
-    """Return a struct type, of which every field has a default."""
+    """Return a struct type in which every field has a default."""
     fields = []
     for name in draw(st.lists(NAMES, min_size=1, max_size=3, unique=True)):
         shape = draw(st.sampled_from(["int", "struct", "list", "dict", "optional"] if depth < 3 else ["int"]))
@@ -150,7 +150,7 @@ def structs(draw: st.DrawFn, depth: int = 0) -> type[msgspec.Struct]:
 
 
 def value_of(kind: Any) -> Any:
-    """Return a value of `kind` in which every struct that can be is there."""
+    """Return a value of `kind` that contains all structs that it can."""
     if kind is int:
         return 7
     members = getattr(kind, "__args__", ())
@@ -190,7 +190,7 @@ def test_all_data_is_read_for_every_type(kind: Any, data: st.DataObject) -> None
 
 
 def has(whole: Any, part: Any) -> bool:
-    """Tell whether all of `part` is in `whole`, at the same places."""
+    """Return whether all of `part` is in `whole`, at the same places."""
     if isinstance(whole, dict) and isinstance(part, dict):
         return all(key in whole and has(whole[key], value) for key, value in part.items())
     if isinstance(whole, list) and isinstance(part, list):

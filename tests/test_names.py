@@ -1,4 +1,4 @@
-"""Names of processes and channels: one rule, wherever they come from (E14)."""
+"""Names of processes and channels follow one rule, wherever they come from (E14)."""
 
 import msgspec
 import pytest
@@ -46,7 +46,7 @@ INVISIBLE = ["a\u200bb", "a\u202eb", "\ufeffa", "a\u2028b", "a\xa0b", "a\x85", "
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_names_that_people_use_are_taken(name: str) -> None:
+def test_common_names_are_accepted(name: str) -> None:
     check_name("process", name)
     assert msgspec.json.decode(msgspec.json.encode(name), type=Name) == name
 
@@ -75,7 +75,7 @@ NO_IDS = [
 
 
 @pytest.mark.parametrize("printed", NO_IDS)
-def test_an_id_that_no_coordinator_gave_is_refused(printed: str) -> None:
+def test_an_invalid_snapshot_id_is_refused(printed: str) -> None:
     with pytest.raises(UsageError, match="snapshot id"):
         SnapshotId.parse(printed)
 
@@ -93,7 +93,7 @@ class Quiet(Process):
 
 
 @pytest.mark.parametrize("name", ["/etc/cron.d/strobe", "x" * 300, "../up", "a\nb"])
-def test_a_system_with_a_name_that_cannot_be_one_is_refused(name: str) -> None:
+def test_a_system_with_an_invalid_name_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="cannot be the name of a process"):
         System({name: Quiet(), "b": Quiet()}, [Channel("b", "b")])
     with pytest.raises(UsageError, match="cannot be the name of a channel"):

@@ -1,4 +1,4 @@
-"""Text from outside, made safe to print."""
+"""Text from outside, escaped so that it is safe to print."""
 
 import json
 
@@ -28,11 +28,11 @@ def test_ordinary_text_stays_as_it_is(text: str) -> None:
     assert plain(text) == text == plain_lines(text)
 
 
-def test_each_character_is_written_as_python_writes_it() -> None:
+def test_characters_are_escaped_as_in_python() -> None:
     assert plain("a\nb\x1b\x9b\u202e\udc80\U000e0041") == r"a\nb\x1b\x9b\u202e\udc80\U000e0041"
 
 
-def test_lines_of_our_own_stay_lines() -> None:
+def test_line_breaks_of_strobes_own_text_are_kept() -> None:
     assert plain_lines("a\n  b\x1b\n\tc\u2028d") == "a\n  b\\x1b\n\\tc\\u2028d"
 
 

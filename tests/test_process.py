@@ -1,4 +1,4 @@
-"""What a user writes: the random generator that fits into a snapshot, channels, systems, and helpful refusals."""
+"""The user's API: random numbers whose state fits into a snapshot, channels, systems, and helpful errors."""
 
 import copy
 import random
@@ -51,7 +51,7 @@ def test_the_same_seed_gives_the_same_numbers_on_every_machine() -> None:
 @examples(0.2)
 @given(seed=st.integers(0, 2**64 - 1), before=st.integers(0, 3))
 def test_the_whole_state_is_one_integer(draw: Callable[[random.Random], Any], seed: int, before: int) -> None:
-    """R4: a generator restored from a snapshot goes on exactly as the one that was captured."""
+    """R4: a generator restored from a snapshot continues exactly as the captured one does."""
     generator = Random(seed)
     for _ in range(before):
         draw(generator)
@@ -186,6 +186,6 @@ def test_indistinguishable_message_types_are_refused_with_advice() -> None:
         System({}, [], messages=[Untagged, AlsoUntagged])
 
 
-def test_what_is_not_a_process_is_refused_by_name() -> None:
+def test_an_object_that_is_not_a_process_is_refused_by_name() -> None:
     with pytest.raises(UsageError, match=r"process 'a' is a dict; subclass strobe\.Process"):
         System({"a": {}}, [])  # type: ignore[dict-item]

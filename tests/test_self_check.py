@@ -1,4 +1,4 @@
-"""A system is checked before it runs: every mistake in capture and restore is named where it was made (E13)."""
+"""A system is checked before it runs: every mistake in capture and restore is reported with its place (E13)."""
 
 import threading
 from pathlib import Path
@@ -73,7 +73,7 @@ class Opaque(Branch):
 
 class Late(Branch):
     def __init__(self) -> None:
-        pass  # its balance comes with start()
+        pass  # its balance is set in start()
 
 
 class Waiting(Branch):
@@ -87,7 +87,7 @@ class Exiting(Branch):
 
 
 def mistakes(process: Process, **options: Any) -> list[str]:
-    return [one.problem for one in check_system(System({"a": process}, [], **options)).mistakes]
+    return [mistake.problem for mistake in check_system(System({"a": process}, [], **options)).mistakes]
 
 
 @pytest.mark.parametrize("process", [Branch(5), Ledger()], ids=["struct", "keyed"])
@@ -98,7 +98,7 @@ def test_a_sound_process_has_no_mistakes_and_is_not_touched(process: Branch) -> 
 
 
 @pytest.mark.parametrize(
-    ("process", "told"),
+    ("process", "message"),
     [
         (NoRestore(), "NoRestore has capture() but no restore(): a rollback could not put its state back (tests/test_"),
         (NoCapture(), "NoCapture has no capture(): return its state, or b'' if it has none"),
@@ -112,9 +112,9 @@ def test_a_sound_process_has_no_mistakes_and_is_not_touched(process: Branch) -> 
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Process) else "",
 )
-def test_each_mistake_is_named(process: Process, told: str) -> None:
+def test_each_mistake_is_named(process: Process, message: str) -> None:
     (found,) = mistakes(process)
-    assert told in found
+    assert message in found
 
 
 def test_the_copies_are_restored_and_never_the_process_itself() -> None:
@@ -184,7 +184,7 @@ def test_a_field_that_restore_forgets_shows_in_a_later_state() -> None:
         restores.check(snapshot(Account(7)))
 
 
-def test_what_a_program_with_its_own_loop_captures_is_decoded_again() -> None:
+def test_the_state_of_a_program_with_its_own_loop_is_decoded_again() -> None:
     local, state = decoded_again("a", Account(5))
     assert state == Account(5)
     assert local.data == msgspec.msgpack.encode(Account(5))

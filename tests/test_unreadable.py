@@ -1,4 +1,4 @@
-"""What was written by somebody else and is no text, or is nested without end: an error that names it, never another."""
+"""Files and messages that are no valid text, or nested too deep, give an error that names them, and no other error."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -37,7 +37,7 @@ def as_header_of_a_store(place: Path, document: bytes) -> None:
 @pytest.mark.parametrize(
     "document", [b'{"processes": ["\xff"], "api": "\xc9"}', b'{"other": ' + b"[" * 100_000], ids=["no text", "no end"]
 )
-def test_a_file_that_is_no_text_or_has_no_end_is_named(
+def test_a_file_of_invalid_text_or_deep_nesting_is_named(
     tmp_path: Path, read: Callable[[Path, bytes], None], document: bytes
 ) -> None:
     with pytest.raises(StrobeError, match=r"\.json"):
@@ -47,6 +47,6 @@ def test_a_file_that_is_no_text_or_has_no_end_is_named(
 @pytest.mark.parametrize(
     "fields", [b"\x82\xa7process\xa1\xff\xa6reason\xa0", b"\x91" * 100_000], ids=["no text", "no end"]
 )
-def test_a_control_message_that_is_no_text_or_has_no_end_is_refused(fields: bytes) -> None:
+def test_a_control_message_of_invalid_text_or_nesting_is_refused(fields: bytes) -> None:
     with pytest.raises(TransportError, match="cannot be read"):
         unpack(b"\x92\xa6Failed" + fields, FROM_NODE)

@@ -1,4 +1,4 @@
-"""Whatever a user's code raises can be told in one line, and sent to the coordinator."""
+"""Every error of a user's code becomes one line of text that can be sent to the coordinator."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ class Unspeakable(Exception):
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "expected"),
     [
         (ValueError("two\nlines"), "ValueError: two lines"),
         (KeyError(), "KeyError"),
@@ -24,8 +24,8 @@ class Unspeakable(Exception):
         (Unspeakable(7), "Unspeakable: its text cannot be shown"),
     ],
 )
-def test_an_error_is_one_line_of_text_that_can_be_sent(error: Exception, told: str) -> None:
-    assert explain(error) == told
+def test_an_error_is_one_line_of_text_that_can_be_sent(error: Exception, expected: str) -> None:
+    assert explain(error) == expected
     explain(error).encode()
 
 

@@ -1,6 +1,6 @@
-"""A second, deliberately dumb implementation of the definitions, to hold the clever one against.
+"""A second, deliberately naive implementation of the definitions, to check the real one against.
 
-Events are (process, position) pairs in plain sets; everything is found by looking at everything.
+Events are (process, position) pairs in plain sets; every answer is found by exhaustive search.
 """
 
 from itertools import product
@@ -16,7 +16,7 @@ def events_of(trace: Trace) -> set[Event]:
 
 
 def happens_before(trace: Trace) -> set[tuple[Event, Event]]:
-    """All pairs e -> f, by the three rules of the definition."""
+    """Return all pairs e -> f, by the three rules of the definition."""
     events, lines = events_of(trace), list(trace.lines())
     pairs = {(e, f) for e in events for f in events if e[0] == f[0] and e[1] < f[1]}
     sent_in = {(line.channel, line.ordinal): (line.process, line.position) for line in lines if isinstance(line, Send)}
@@ -55,7 +55,7 @@ def consistent_cuts_below(trace: Trace, upper: dict[str, int]) -> list[dict[str,
 
 
 def is_valid(header: TraceHeader, lines: list[Line]) -> bool:
-    """Whether the processes, each following its own lines, can be run to their end on the channels of the header."""
+    """Return whether the processes, each following its own lines, can run to their end on the header's channels."""
     if any(line.process not in header.processes for line in lines):
         return False
     scripts = {process: _script(lines, process) for process in header.processes}
@@ -63,7 +63,7 @@ def is_valid(header: TraceHeader, lines: list[Line]) -> bool:
 
 
 def _script(lines: list[Line], process: str) -> list[list[Line]] | None:
-    """The events of `process`, each a list of lines; None where they are not numbered or shaped as they must be."""
+    """Return the events of `process`, each a list of lines, or None if they are wrongly numbered or malformed."""
     events: list[list[Line]] = []
     records: list[Record] = []
     for line in (line for line in lines if line.process == process):
@@ -95,7 +95,7 @@ def _runs_to_end(header: TraceHeader, scripts: dict[str, list[list[Line]]]) -> b
         progress = False
         for process, events in scripts.items():
             while events:
-                # On copies: an event that cannot be run to its end has not been run at all.
+                # On copies: an event that cannot run to its end must have no effect.
                 tried = {channel: list(queue) for channel, queue in queues.items()}, dict(sent)
                 if not _step(header, process, events[0], *tried):
                     break
@@ -108,7 +108,7 @@ def _runs_to_end(header: TraceHeader, scripts: dict[str, list[list[Line]]]) -> b
 def _step(
     header: TraceHeader, process: str, event: list[Line], queues: dict[str, list[int]], sent: dict[str, int]
 ) -> bool:
-    """Run one event; False where it cannot be run now, or ever."""
+    """Run one event; return False if it cannot run now, or ever."""
     channels = {channel.id: channel for channel in header.channels}
     for line in event:
         if isinstance(line, Internal):

@@ -1,6 +1,7 @@
-"""Random traces whose processes tell variables, random conditions on them, and what possibly and definitely mean.
+"""Random traces whose processes report variables, random conditions on them, and what possibly and definitely mean.
 
-The definitions are taken at their word: all consistent cuts are found by trying all, and all ways through them walked.
+The definitions are applied literally: all consistent cuts are found by trying all, and all paths through them are
+walked.
 """
 
 from itertools import product
@@ -21,7 +22,7 @@ LITERALS = ["0", "1", "2", "true", "null", '"up"']
 
 @st.composite
 def wide_traces(draw: st.DrawFn, events_max: int = 9) -> Trace:
-    """A trace of five processes, every two of which are joined both ways."""
+    """A trace of five processes with channels between every two of them, in both directions."""
     names = tuple("abcde")
     channels = tuple(ChannelSpec(f"{s}{t}", s, t, "unordered") for s in names for t in names if s != t)
     run = Run.begin(header_of(View(1, names, channels)))
@@ -34,14 +35,14 @@ def wide_traces(draw: st.DrawFn, events_max: int = 9) -> Trace:
     return Trace(run.header, run.lines)
 
 
-OF_ANY_KIND = (0, 1, 2, True, False, None, "up", 1.0)
+VALUES_OF_ANY_KIND = (0, 1, 2, True, False, None, "up", 1.0)
 
 
 @st.composite
-def told_traces(draw: st.DrawFn, events_max: int = 7, told: tuple[Value, ...] = OF_ANY_KIND) -> Trace:
-    """A trace in which events and records tell values of x and y; these, and null before the first."""
+def variable_traces(draw: st.DrawFn, events_max: int = 7, pool: tuple[Value, ...] = VALUES_OF_ANY_KIND) -> Trace:
+    """A trace in which events and records report values of x and y. Before its first value a variable is null."""
     run = draw(runs(events_max))
-    values = st.sampled_from(told)
+    values = st.sampled_from(pool)
     lines = []
     for line in run.lines:
         if not isinstance(line, Send) and draw(st.booleans()):
@@ -55,7 +56,7 @@ def told_traces(draw: st.DrawFn, events_max: int = 7, told: tuple[Value, ...] = 
 def local_conditions(draw: st.DrawFn, trace: Trace) -> str:
     """A condition on one process."""
     process = draw(st.sampled_from(trace.processes))
-    names = [f"{process}.{field}" for field in told_fields(trace, process)] + [f"events({process})"]
+    names = [f"{process}.{field}" for field in variable_fields(trace, process)] + [f"events({process})"]
     left, operator = draw(st.sampled_from(names)), draw(st.sampled_from(["==", "!=", "<", ">="]))
     text = f"{left} {operator} {draw(st.sampled_from(LITERALS))}"
     return f"not ({text})" if draw(st.booleans()) else text
@@ -69,7 +70,7 @@ def conjunctions(draw: st.DrawFn, trace: Trace) -> str:
 @st.composite
 def conditions(draw: st.DrawFn, trace: Trace) -> str:
     """Any condition: on variables, events and channels of several processes."""
-    leaves = [f"{process}.{field}" for process in trace.processes for field in told_fields(trace, process)]
+    leaves = [f"{process}.{field}" for process in trace.processes for field in variable_fields(trace, process)]
     leaves += [f"events({process})" for process in trace.processes]
     leaves += [f'in_flight("{channel}")' for channel in trace.channels]
     leaves += ["in_flight()", "sent()", "received()"]
@@ -88,25 +89,25 @@ def conditions(draw: st.DrawFn, trace: Trace) -> str:
     return text
 
 
-def told_fields(trace: Trace, process: str) -> list[str]:
-    told = [msgspec.json.decode(line.payload) for line in trace.lines() if line.process == process and line.payload]
-    return sorted({field for fields in told for field in fields})
+def variable_fields(trace: Trace, process: str) -> list[str]:
+    payloads = [msgspec.json.decode(line.payload) for line in trace.lines() if line.process == process and line.payload]
+    return sorted({field for fields in payloads for field in fields})
 
 
 class CutScope:
-    """The names of an expression at one cut, found by looking through all lines."""
+    """Resolves the names of an expression at one cut, by looking through all lines."""
 
     def __init__(self, trace: Trace, cut: dict[str, int]) -> None:
         self.trace, self.cut = trace, cut
 
     def variable(self, process: str, path: tuple[str, ...]) -> Value:
         found = None
-        told = [
+        reports = [
             (line.position, isinstance(line, Record), place, msgspec.json.decode(line.payload))
             for place, line in enumerate(self.trace.lines())
             if line.process == process and line.payload and not isinstance(line, Send)
         ]
-        for position, _, _, fields in sorted(told, key=lambda entry: entry[:3]):
+        for position, _, _, fields in sorted(reports, key=lambda entry: entry[:3]):
             if position <= self.cut[process] and path[0] in fields:
                 found = fields[path[0]]
         return found
@@ -130,7 +131,7 @@ def cuts_where(trace: Trace, expression: str) -> list[dict[str, int]]:
 
 
 def is_definite(trace: Trace, expression: str) -> bool:
-    """Whether every way from the first to the last cut passes one at which the condition holds."""
+    """Return whether every path from the first to the last cut passes one at which the condition holds."""
     good = {tuple(cut.values()) for cut in cuts_where(trace, expression)}
     avoiding = {tuple(cut.values()) for cut in all_cuts(trace)} - good
     top = tuple(trace.event_count(process) for process in trace.processes)
@@ -143,7 +144,7 @@ def is_definite(trace: Trace, expression: str) -> bool:
 
 
 def cuts_along(trace: Trace, path: tuple[tuple[str, int], ...]) -> list[dict[str, int]]:
-    """The cuts that a way passes, the first and the last included."""
+    """Return the cuts on a path, including the first and the last."""
     cut = dict.fromkeys(trace.processes, 0)
     passed = [dict(cut)]
     for process, position in path:

@@ -1,4 +1,4 @@
-"""Snapshots whose proofs are tested."""
+"""Snapshots for the tests of proofs."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ replace = msgspec.structs.replace
 
 
 class Ends:
-    """Both ends of one channel, and what is between them at the cut."""
+    """Both ends of one channel, and the frames between them at the cut."""
 
     def __init__(self, spec: ChannelSpec, sizes: list[int], received: int, order: list[int], consumed: int) -> None:
         outgoing, incoming = Outgoing(spec), Incoming(spec)
@@ -55,7 +55,7 @@ def assemble(of: View, ends: dict[str, Ends]) -> Snapshot:
 
 @st.composite
 def snapshots(draw: st.DrawFn) -> Snapshot:
-    """Valid snapshots of any topology, with frames received, in flight and cut inside."""
+    """Valid snapshots of any topology, with frames received, in flight and partly consumed."""
     processes = ("p", "q", "r")[: draw(st.integers(1, 3))]
     end = st.sampled_from(processes)
     what = st.sampled_from([(FIFO, XXH3), (FIFO, BLAKE3), (UNORDERED, XXH3)])
@@ -72,7 +72,9 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
 
 
 def sample(kind: str = FIFO, consumed: int = 0, hashed_by: str = XXH3) -> Snapshot:
-    """p has sent q six messages in four frames, of which q has received the first; two channels go back, one unused."""
+    """p has sent q six messages in four frames, of which q has received the first; one of two channels back is
+    unused.
+    """
     pq = ChannelSpec("pq", "p", "q", kind, hash=hashed_by)
     of = View(1, ("p", "q"), (pq, ChannelSpec("qp", "q", "p"), ChannelSpec("idle", "q", "p")))
     return assemble(

@@ -1,4 +1,4 @@
-"""A small valid trace with a fifo and an unordered channel, that tests read and change."""
+"""A small valid trace with a fifo and an unordered channel, for tests to read and change."""
 
 from strobe.causality.trace_lines import Internal, Line, Receive, Record, Send, header_of
 from strobe.protocol.values.view import ChannelSpec, View

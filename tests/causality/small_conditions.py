@@ -1,7 +1,7 @@
 """Small random traces whose processes report variables, random conditions on them, and the answers by definition.
 
-A cut is consistent if every message received in it was sent in it; nothing here knows clocks, projections or slices.
-The traces begin at any cut, and their processes come in any order. It is the same every time, and takes milliseconds.
+A cut is consistent if every message received in it was sent in it; nothing here uses clocks, projections or slices.
+Traces begin at any cut, and their processes come in any order. Results are deterministic and take milliseconds.
 """
 
 import random
@@ -32,7 +32,7 @@ COMPARISONS = ["==", "!=", "<", "<=", ">", ">="]
 
 
 def trace_of_values(chosen: random.Random) -> Trace:
-    """A trace in which every process reports x and y now and then, from the beginning or from some cut on."""
+    """A trace in which every process sometimes reports x and y, from the beginning or from some cut on."""
     trace = random_trace(chosen.randrange(10**9), long=chosen.choice([6, 9, 12]))
     pool = chosen.choice(POOLS)
     lines = []
@@ -43,11 +43,11 @@ def trace_of_values(chosen: random.Random) -> Trace:
         lines.append(line)
     processes = list(trace.processes)
     chosen.shuffle(processes)
-    told = Trace(msgspec.structs.replace(trace.header, processes=tuple(processes)), lines)
+    shuffled = Trace(msgspec.structs.replace(trace.header, processes=tuple(processes)), lines)
     if chosen.random() < 0.7:
-        return told
-    upper = {process: chosen.randint(0, told.event_count(process) // 2) for process in processes}
-    return cut_off(told, latest_consistent_cut(told, upper))
+        return shuffled
+    upper = {process: chosen.randint(0, shuffled.event_count(process) // 2) for process in processes}
+    return cut_off(shuffled, latest_consistent_cut(shuffled, upper))
 
 
 class World:
@@ -58,7 +58,7 @@ class World:
         self.first = {process: trace.first_count(process) for process in trace.processes}
         self.last = {process: trace.event_count(process) for process in trace.processes}
         self.lines = list(trace.lines())
-        self.told = {process: self._told(process) for process in trace.processes}
+        self.reported = {process: self._reported(process) for process in trace.processes}
         sent_in = {(line.channel, line.ordinal): line for line in self.lines if isinstance(line, Send)}
         received = [line for line in self.lines if isinstance(line, Receive)]
         self.messages = [
@@ -68,8 +68,8 @@ class World:
         ]
         self.cuts = [cut for cut in self._all() if self._is_consistent(cut)]
 
-    def _told(self, process: str) -> dict[str, list[Value]]:
-        """For each variable its value after each event, from the first cut on."""
+    def _reported(self, process: str) -> dict[str, list[Value]]:
+        """For each variable, return its value after each event, from the first cut on."""
         found: dict[str, list[Value]] = {}
         for line in self.lines:
             if line.process == process and line.payload and not isinstance(line, Send):
@@ -88,11 +88,11 @@ class World:
         return all(sent <= cut[source] or received > cut[target] for target, received, source, sent in self.messages)
 
     def where(self, node: Node) -> list[dict[str, int]]:
-        """The consistent cuts at which a condition holds."""
+        """Return the consistent cuts at which a condition holds."""
         return [cut for cut in self.cuts if evaluate(node, At(self, cut)) is True]
 
     def is_way(self, path: tuple[EventRef, ...], good: list[dict[str, int]]) -> bool:
-        """Whether a path leads through consistent cuts from the first to the last, and past `good`."""
+        """Return whether a path leads from the first cut to the last through consistent cuts outside of `good`."""
         cut = dict(self.first)
         passed = [dict(cut)]
         for process, position in path:
@@ -103,7 +103,7 @@ class World:
         return cut == self.last and all(each in self.cuts and each not in good for each in passed)
 
     def is_avoidable(self, good: list[dict[str, int]]) -> bool:
-        """Whether a way leads from the first cut to the last past `good`."""
+        """Return whether some path leads from the first cut to the last without passing any of `good`."""
         free = {tuple(cut.values()) for cut in self.cuts} - {tuple(cut.values()) for cut in good}
         reached: set[tuple[int, ...]] = set()
         fresh = {tuple(self.first.values())} & free
@@ -114,13 +114,13 @@ class World:
 
 
 class At:
-    """The names of an expression at one cut."""
+    """Resolves the names of an expression at one cut."""
 
     def __init__(self, world: World, cut: dict[str, int]) -> None:
         self.world, self.cut = world, cut
 
     def variable(self, process: str, path: tuple[str, ...]) -> Value:
-        return self.world.told[process][path[0]][self.cut[process] - self.world.first[process]]
+        return self.world.reported[process][path[0]][self.cut[process] - self.world.first[process]]
 
     def count(self, kind: str, name: str | None) -> int:
         if kind == "events":
@@ -136,7 +136,7 @@ class At:
 
 
 def random_condition(chosen: random.Random, world: World) -> str:
-    """A condition on some of the processes, most often on two or three of them."""
+    """A condition on some of the processes, mostly on two or three of them."""
     processes = list(world.trace.processes)
     about = chosen.sample(processes, min(len(processes), chosen.choice([2, 2, 2, 3, 3, 5])))
     parts = [_comparison(chosen, world, about) for _ in range(chosen.choice([1, 1, 2, 2, 3, 4]))]
@@ -163,7 +163,7 @@ def _comparison(chosen: random.Random, world: World, about: list[str]) -> str:
 
 
 def _leaf(chosen: random.Random, world: World, about: list[str]) -> str:
-    names = [f"{process}.{name}" for process in about for name in world.told[process]]
+    names = [f"{process}.{name}" for process in about for name in world.reported[process]]
     if names and chosen.random() < 0.7:
         return chosen.choice(names)
     return _count(chosen, world, about)
@@ -183,7 +183,7 @@ def _literal(chosen: random.Random) -> str:
 
 
 def wrong_answers(seeds: range) -> Iterator[str]:
-    """Yield the seeds and conditions whose answers are not those of the definitions, and why."""
+    """Yield the seeds and conditions whose answers differ from the definitions, and why."""
     for seed in seeds:
         chosen = random.Random(seed)
         world = World(trace_of_values(chosen))

@@ -1,6 +1,6 @@
-"""Small random runs with many messages, their lattices by brute force on tuples, and the searches held against them.
+"""Small random runs with many messages, their lattices by brute force on tuples, and the searches compared with them.
 
-Quicker than hypothesis by far, and the same every time: a rule that is broken is found in some hundred runs.
+Much faster than hypothesis, and deterministic: a broken rule is found within some hundred runs.
 """
 
 import random
@@ -24,7 +24,7 @@ RUNS = 300
 
 
 def random_trace(seed: int, wide: int = 5, long: int = 11) -> Trace:
-    """Two to five processes that hear of each other often."""
+    """Two to five processes that often exchange messages."""
     chosen = random.Random(seed)
     names = tuple("abcde"[: chosen.randint(2, wide)])
     channels = tuple(ChannelSpec(s + t, s, t, "unordered") for s in names for t in names if s != t)
@@ -50,7 +50,7 @@ def random_trace(seed: int, wide: int = 5, long: int = 11) -> Trace:
 
 
 def all_states(run: TraceRun) -> list[States]:
-    """Every consistent cut, by trying all, in lexical order."""
+    """Return every consistent cut in lexical order, by trying all."""
     clocks = vector_clocks(run.trace)
     rows = [[[0] * len(run.lengths)] for _ in run.lengths]
     for number, process in enumerate(run.processes):
@@ -65,7 +65,7 @@ def all_states(run: TraceRun) -> list[States]:
 
 
 def avoidable(run: TraceRun, cuts: list[States], good: set[States]) -> bool:
-    """Whether there is a way from the first cut to the last that passes none of `good`."""
+    """Return whether some path leads from the first cut to the last without passing any of `good`."""
     free, reached = set(cuts) - good, set()
     fresh = {run.bottom} & free
     while fresh:
@@ -75,7 +75,7 @@ def avoidable(run: TraceRun, cuts: list[States], good: set[States]) -> bool:
 
 
 def is_way(run: TraceRun, steps: list[int], cuts: list[States], good: set[States]) -> bool:
-    """Whether `steps` lead from the first cut to the last through consistent ones, and past `good`."""
+    """Return whether `steps` lead from the first cut to the last through consistent cuts outside of `good`."""
     allowed, states = set(cuts) - good, run.bottom
     for process in steps:
         states = (*states[:process], states[process] + 1, *states[process + 1 :])
@@ -85,7 +85,7 @@ def is_way(run: TraceRun, steps: list[int], cuts: list[States], good: set[States
 
 
 class OneOf:
-    """A condition that holds at these cuts."""
+    """A condition that holds at exactly these cuts."""
 
     def __init__(self, good: set[States]) -> None:
         self.good = good
@@ -98,7 +98,7 @@ class OneOf:
 
 
 def wrong_walks() -> Iterator[int]:
-    """Yield the seeds whose lexical walk is not that of all consistent cuts."""
+    """Yield the seeds for which the lexical walk differs from the list of all consistent cuts."""
     for seed in range(RUNS):
         run = TraceRun(random_trace(seed))
         walked = [tuple(row) for block in LexicalWalk(run, Budget(None)).blocks() for row in block.tolist()]
@@ -107,7 +107,7 @@ def wrong_walks() -> Iterator[int]:
 
 
 def wrong_levels() -> Iterator[int]:
-    """Yield the seeds whose search by levels does not find a way exactly where there is one."""
+    """Yield the seeds for which the search by levels does not find a path exactly if there is one."""
     for seed in range(RUNS):
         run = TraceRun(random_trace(seed))
         cuts = all_states(run)
@@ -129,7 +129,7 @@ def wrong_clocks(kernels: object) -> Iterator[int]:
 
 
 def random_conjunctions() -> Iterator[tuple[int, TraceRun, list[States], dict[int, list[bool]], set[States]]]:
-    """Yield seeds, runs, all their cuts, in which states some processes are good, and at which cuts all are."""
+    """Yield seeds, runs, all their cuts, which states of some processes are good, and at which cuts all are good."""
     for seed in range(RUNS):
         run, chosen = TraceRun(random_trace(seed, wide=3, long=18)), random.Random(-seed)
         cuts, rate = all_states(run), chosen.choice([0.3, 0.6, 0.8])
@@ -142,7 +142,7 @@ def random_conjunctions() -> Iterator[tuple[int, TraceRun, list[States], dict[in
 
 
 def wrong_slices(projection: ModuleType) -> Iterator[int]:
-    """Yield the seeds whose slice is not all cuts at which the processes are good, each once."""
+    """Yield the seeds for which the slice is not exactly the cuts at which the processes are good, each once."""
     for seed, run, _, tables, good in random_conjunctions():
         numbers = [Table(process, range(length + 1)) for process, length in enumerate(run.lengths)]
         order = projection.sliced(projection.projected(run, numbers), tables)
@@ -155,7 +155,7 @@ def wrong_slices(projection: ModuleType) -> Iterator[int]:
 
 
 def wrong_pairs(pairs: ModuleType) -> Iterator[int]:
-    """Yield the seeds whose comparison of two processes is not found exactly if there is a consistent pair for it."""
+    """Yield the seeds for which the comparison of two processes finds a wrong pair, or misses one."""
     for seed in range(RUNS):
         run, chosen = TraceRun(random_trace(seed, wide=2, long=40)), random.Random(-seed)
         pool = chosen.choice([[0, 1, 2, 3], [0, 1, True, None], ["x", "y", 1, None, 1.5]])
@@ -173,7 +173,7 @@ def wrong_pairs(pairs: ModuleType) -> Iterator[int]:
 
 
 def wrong_conjunctions(conjunctive: ModuleType) -> Iterator[int]:
-    """Yield the seeds of whose conjunctions least cut, unavoidability or a way past it are not right."""
+    """Yield the seeds for which a conjunction's least cut, its unavoidability or the path around it is wrong."""
     for seed, run, cuts, tables, good in random_conjunctions():
         least = conjunctive.least_cut(run, tables)
         right = least == (tuple(map(min, zip(*good, strict=True))) if good else None)

@@ -25,7 +25,7 @@ PROCESSES = ("a", "b", "c")
 
 
 class Run(msgspec.Struct):
-    """A run under way: what is in the channels, and the lines so far."""
+    """A run in progress: the messages in the channels, and the lines so far."""
 
     header: TraceHeader
     lines: list[Line]
@@ -57,9 +57,9 @@ class Run(msgspec.Struct):
         alone: bool = False,
         further: Sequence[tuple[str, int]] = (),
     ) -> None:
-        """Add an event; `alone` leaves out the internal line, as in traces that hold messages only.
+        """Add an event. `alone` omits the internal line, as in traces that contain only messages.
 
-        With `further`, it receives more than one message, as in traces that come from elsewhere.
+        With `further`, it receives more than one message, as in traces from other systems.
         """
         self.positions[process] += 1
         position = self.positions[process]
@@ -92,7 +92,7 @@ def headers(draw: st.DrawFn) -> TraceHeader:
 
 @st.composite
 def runs(draw: st.DrawFn, events_max: int = 12) -> Run:
-    """A run in the order in which it happened, with records of snapshots at any moment."""
+    """A run in the order in which it happened, with records of snapshots at random moments."""
     run = Run.begin(draw(headers()))
     for _ in range(draw(st.sampled_from([0, 4, events_max, events_max]))):
         receives = [(process, message) for process in run.header.processes for message in run.receivable(process)]
@@ -113,7 +113,7 @@ def runs(draw: st.DrawFn, events_max: int = 12) -> Run:
 
 @st.composite
 def traces(draw: st.DrawFn, events_max: int = 12) -> Trace:
-    """A valid trace; the lines of different processes are interleaved as they happened, or in any other way."""
+    """A valid trace. The lines of different processes are interleaved as they happened, or in any other order."""
     run = draw(runs(events_max))
     lines = draw(interleavings(run.lines)) if draw(st.booleans()) else run.lines
     return Trace(run.header, lines)
@@ -121,7 +121,7 @@ def traces(draw: st.DrawFn, events_max: int = 12) -> Trace:
 
 @st.composite
 def interleavings(draw: st.DrawFn, lines: list[Line]) -> list[Line]:
-    """`lines` in any order that keeps those of each process in theirs."""
+    """`lines` in any order that keeps the lines of each process in order."""
     queues = {process: [line for line in lines if line.process == process] for process in PROCESSES}
     mixed: list[Line] = []
     while any(queues.values()):
@@ -153,7 +153,7 @@ def inconsistent_cuts(draw: st.DrawFn) -> tuple[Trace, dict[str, int]]:
 
 @st.composite
 def changed_lines(draw: st.DrawFn, lines: list[Line]) -> list[Line]:
-    """`lines` with one dropped, doubled, moved or given another value; valid or not."""
+    """`lines` with one line dropped, doubled, moved or changed; valid or not."""
     place = draw(st.integers(0, len(lines) - 1))
     line, rest = lines[place], lines[:place] + lines[place + 1 :]
     match draw(st.sampled_from(["drop", "double", "move", "process", "position", "channel", "ordinal"])):
@@ -177,7 +177,7 @@ def changed_lines(draw: st.DrawFn, lines: list[Line]) -> list[Line]:
 
 
 def cut_off(trace: Trace, cut: dict[str, int]) -> Trace:
-    """Return the part of `trace` behind a consistent cut."""
+    """Return the part of `trace` after a consistent cut."""
     contents = channel_contents(trace, cut)
     sent = {
         channel: sum(trace.tables.position[line] <= cut[trace.channels[channel].source] for line in table.sends)

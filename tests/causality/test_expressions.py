@@ -1,4 +1,4 @@
-"""The language of conditions: what it says, what it refuses and where, and that nothing hostile gets anywhere."""
+"""The language of conditions: what it means, what it refuses and where, and that hostile input does no harm."""
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,7 @@ STATES = {
 }
 
 
-class Somewhere:
+class SampleScope:
     """A scope with the states above; every count is the length of its name."""
 
     def variable(self, process, path):
@@ -29,7 +29,7 @@ class Somewhere:
 
 
 def holds(text):
-    return evaluate(parse(text), Somewhere())
+    return evaluate(parse(text), SampleScope())
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def holds(text):
         "a.x\n>=\t3",
     ],
 )
-def test_what_is_so_is_true(text):
+def test_a_condition_that_holds_is_true(text):
     assert holds(text) is True
 
 
@@ -85,7 +85,7 @@ def test_what_is_so_is_true(text):
         "a.list == 1",
     ],
 )
-def test_what_is_not_so_is_false(text):
+def test_a_condition_that_does_not_hold_is_not_true(text):
     assert holds(text) is not True
 
 
@@ -125,7 +125,7 @@ def test_what_is_not_so_is_false(text):
         ("a" * 300_000, 200_000, "200,000 characters"),
     ],
 )
-def test_what_cannot_be_understood_is_refused_with_its_place(text, column, problem):
+def test_a_malformed_condition_is_refused_with_its_place(text, column, problem):
     with pytest.raises(ExpressionError) as error:
         parse(text)
     assert (error.value.column, problem in error.value.problem) == (column, True), error.value
@@ -138,22 +138,22 @@ def test_the_message_points_at_the_place():
     assert str(error.value).splitlines()[1:] == ["    a.x = 3", "        ^"]
 
 
-def test_a_number_that_would_grow_without_end_is_null():
+def test_a_number_that_grows_too_large_is_null():
     text = "*".join(["999999999999999999999999"] * 190)
     assert holds(f"{text} == null") is True
 
 
 @given(st.text(alphabet="ab.x()`'\"\\ =<>!+-*/%0159andortueflsi\n\u00e9\u0000", max_size=60))
-def test_any_text_is_either_read_or_refused(text):
+def test_any_text_is_either_parsed_or_refused(text):
     try:
         node = parse(text)
     except ExpressionError as error:
         str(error)
     else:
-        evaluate(node, Anything())
+        evaluate(node, ConstantScope())
 
 
-class Anything:
+class ConstantScope:
     def variable(self, process, path):
         return 1
 
@@ -174,7 +174,7 @@ def logic(draw, depth=3):
 def test_a_condition_with_its_nots_pushed_down_is_the_same(text):
     node = parse(text)
     pushed = pushed_down(node)
-    assert (evaluate(pushed, Somewhere()) is True) == (evaluate(node, Somewhere()) is True)
+    assert (evaluate(pushed, SampleScope()) is True) == (evaluate(node, SampleScope()) is True)
     for inner in operands_first(pushed, operands_of):
         if isinstance(inner, Operation) and inner.operator == "not":
             assert not any(isinstance(part, Operation) and part.operator in ("and", "or") for part in inner.operands)
@@ -194,4 +194,4 @@ def test_a_condition_with_its_nots_pushed_down_is_the_same(text):
 )
 def test_five_thousand_operations_are_evaluated(text, expected):
     assert holds(text) is expected
-    assert (evaluate(pushed_down(parse(text)), Somewhere()) is True) is expected
+    assert (evaluate(pushed_down(parse(text)), SampleScope()) is True) is expected

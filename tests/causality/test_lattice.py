@@ -1,4 +1,4 @@
-"""The lattice of consistent cuts, held against the definitions: every cut, and what held at some or on every way."""
+"""The lattice of consistent cuts, compared with the definitions: every cut, and what holds at some or on every path."""
 
 import sys
 import tracemalloc
@@ -17,7 +17,7 @@ from tests.causality.lattices import (
     cuts_along,
     cuts_where,
     is_definite,
-    told_traces,
+    variable_traces,
     wide_traces,
 )
 from tests.causality.small_lattices import OneOf
@@ -40,13 +40,13 @@ from strobe.protocol.values.view import ChannelSpec, View
 
 @pytest.fixture(params=["plain", "compiled"])
 def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Run with the kernels as they stand, or compiled from the first cut on."""
+    """Run with the plain kernels, or with compiled ones from the first cut on."""
     monkeypatch.setattr(compiling, "is_loaded", lambda: request.param == "compiled")
     return str(request.param)
 
 
 def grid(width: int, length: int) -> Trace:
-    """Processes that never hear of each other: every cut is consistent."""
+    """Processes without messages between them: every cut is consistent."""
     names = tuple(f"p{number}" for number in range(width))
     lines = [Internal(name, position) for name in names for position in range(1, length + 1)]
     return Trace(header_of(View(1, names, ())), lines)
@@ -68,7 +68,7 @@ class TestEnumeration:
         assert counted.cuts == len(all_cuts(trace))
 
     def test_a_walk_continues_at_the_end_of_a_block(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        # More cuts than fit into one block, of the plain kernels and of the compiled ones.
+        # More cuts than fit into one block, for the plain kernels and for the compiled ones.
         monkeypatch.setattr(compiling, "PLAIN_STEPS_MAX", 300_000)
         trace = grid(3, 29)
         assert count_cuts(trace).cuts == 30**3
@@ -93,18 +93,18 @@ class TestEnumeration:
     ) -> None:
         monkeypatch.setattr(enumeration, "_AT_ONCE", 32)
         few, many = grid(3, 5), grid(3, 13)  # 216 and 2,744 cuts, in blocks of 32
-        ask(few)  # what is made once is not of interest: imports, compiled kernels
+        ask(few)  # one-time costs are not of interest: imports, compiled kernels
         assert _peak_bytes(ask, many) < _peak_bytes(ask, few) + 10_000  # a sixth of what all cuts of `many` take
 
 
-def test_the_search_by_levels_looks_at_every_cut_once() -> None:
+def test_the_search_by_levels_examines_every_cut_once() -> None:
     trace = grid(3, 29)
     found = LevelWalk(TraceRun(trace), OneOf({(29, 29, 29)}), 10**6)  # type: ignore[arg-type]
     assert found.path() == (None, True)
     assert found.examined == 30**3
 
 
-def test_a_trace_that_begins_at_a_cut_has_that_as_its_least() -> None:
+def test_the_least_cut_of_a_trace_is_the_cut_it_begins_at() -> None:
     header = header_of(View(1, ("a", "b"), (ChannelSpec("ab", "a", "b"),)))
     start = TraceStart(positions={"a": 5, "b": 7}, sent={"ab": 3}, in_flight={"ab": ((3, 1),)})
     lines = [Receive("b", 8, "ab", 3), Internal("a", 6), Send("a", 7, "ab", 4), Receive("b", 9, "ab", 4)]
@@ -117,23 +117,23 @@ def test_a_trace_that_begins_at_a_cut_has_that_as_its_least() -> None:
 
 class TestGeneralConditions:
     @settings(max_examples=20)
-    @given(told_traces(), st.data())
-    def test_possibly_is_that_there_is_such_a_cut(self, trace: Trace, data: st.DataObject) -> None:
+    @given(variable_traces(), st.data())
+    def test_possibly_holds_exactly_if_there_is_such_a_cut(self, trace: Trace, data: st.DataObject) -> None:
         expression = data.draw(conditions(trace))
         found, expected = possibly(trace, expression), cuts_where(trace, expression)
         assert found.answer == bool(expected), expression
         assert found.cut is None or found.cut in expected
 
     @settings(max_examples=40)
-    @given(told_traces(told=(0, 1, 2, -1, 0.5)), st.data())
-    def test_null_among_numbers_is_as_anywhere_else(self, trace: Trace, data: st.DataObject) -> None:
+    @given(variable_traces(pool=(0, 1, 2, -1, 0.5)), st.data())
+    def test_possibly_agrees_with_all_cuts_with_null_among_numbers(self, trace: Trace, data: st.DataObject) -> None:
         expression = data.draw(conditions(trace))
         found, expected = possibly(trace, expression), cuts_where(trace, expression)
         assert found.answer == bool(expected), expression
         assert found.cut is None or found.cut in expected
 
     @pytest.mark.parametrize("compared", ["a.x + b.x == 1", "a.x != b.x", "a.x == b.x", "a.x < b.x or a.x >= b.x"])
-    def test_null_before_the_first_value_neither_equals_nor_precedes_a_number(self, compared: str) -> None:
+    def test_null_before_the_first_value_is_compared_as_defined(self, compared: str) -> None:
         header = header_of(View(1, ("a", "b"), ()))
         lines = [
             Internal(name, position, payload=Raw(b'{"x": %d}' % value) if value is not None else None)
@@ -152,16 +152,16 @@ class TestGeneralConditions:
 
     @pytest.mark.parametrize("operator", ["==", "!=", ">"])
     @pytest.mark.parametrize("value", [1, 2**60, "up", None])
-    def test_comparing_variables_of_any_kind_takes_no_python(self, operator: str, value: Value) -> None:
+    def test_variables_of_any_kind_are_compared_as_numeric_columns(self, operator: str, value: Value) -> None:
         header = header_of(View(1, ("a", "b"), ()))
-        lines = [Internal(name, 1, payload=_told(x=value if name == "a" else value or "up")) for name in "ab"]
+        lines = [Internal(name, 1, payload=_payload(x=value if name == "a" else value or "up")) for name in "ab"]
         condition = Condition(TraceRun(Trace(header, lines)), f"a.x {operator} b.x")
         columns = [step.values for step in _compiled(condition.part) if isinstance(step, _Load)]
         assert [column.dtype.kind in "if" for column in columns] == [True, True]
 
     @settings(max_examples=20)
-    @given(told_traces(), st.data())
-    def test_definitely_is_that_no_way_avoids_it(self, trace: Trace, data: st.DataObject) -> None:
+    @given(variable_traces(), st.data())
+    def test_definitely_holds_exactly_if_no_path_avoids_it(self, trace: Trace, data: st.DataObject) -> None:
         expression = data.draw(conditions(trace))
         found = definitely(trace, expression)
         assert found.answer == is_definite(trace, expression), expression
@@ -174,7 +174,7 @@ class TestGeneralConditions:
 
     @pytest.mark.usefixtures("kernels")
     @settings(max_examples=20)
-    @given(told_traces(), st.data())
+    @given(variable_traces(), st.data())
     def test_the_search_by_levels_agrees_with_the_dive(self, trace: Trace, data: st.DataObject) -> None:
         expression = data.draw(conditions(trace))
         with pytest.MonkeyPatch.context() as patch:
@@ -188,7 +188,7 @@ class TestGeneralConditions:
 
 class TestConjunctions:
     @settings(max_examples=20)
-    @given(told_traces(), st.data())
+    @given(variable_traces(), st.data())
     def test_possibly_gives_the_least_cut_of_all(self, trace: Trace, data: st.DataObject) -> None:
         expression = data.draw(conjunctions(trace))
         found, expected = possibly(trace, expression), cuts_where(trace, expression)
@@ -200,8 +200,8 @@ class TestConjunctions:
             assert all(cut[process] >= found.cut[process] for cut in expected for process in cut)
 
     @settings(max_examples=20)
-    @given(told_traces(), st.data())
-    def test_definitely_agrees_with_every_way(self, trace: Trace, data: st.DataObject) -> None:
+    @given(variable_traces(), st.data())
+    def test_definitely_agrees_with_every_path(self, trace: Trace, data: st.DataObject) -> None:
         expression = data.draw(conjunctions(trace))
         found = definitely(trace, expression)
         assert found.method == "conjunctive"
@@ -216,7 +216,7 @@ class TestConjunctions:
             assert not [cut for cut in passed if cut in cuts_where(trace, expression)]
 
     @settings(max_examples=20)
-    @given(told_traces(), st.data())
+    @given(variable_traces(), st.data())
     def test_possibly_of_alternatives_needs_no_search_either(self, trace: Trace, data: st.DataObject) -> None:
         expression = " or ".join(f"({data.draw(conjunctions(trace))})" for _ in range(2))
         found = possibly(trace, expression)
@@ -238,16 +238,18 @@ class TestConjunctions:
         assert definitely(grid(2, 2), "events(p0) == 0 and events(p1) == 0").answer is True
 
     def test_a_long_chain_of_guards_shares_its_beginnings(self) -> None:
-        """Two processes hand a token to each other, and each fulfils its condition while it has it. So at every cut one
-        of them does not; the way along them takes memory that grows with its length, and not with its square."""
+        """Two processes pass a token to each other, and each fulfils its condition while it has the token.
+
+        So at every cut one of them does not. The memory for the path along these cuts grows linearly with its length.
+        """
         turns, lines = 2000, list[Internal | Send | Receive]()
         for turn in range(turns):
             place, other = ("a", "b") if turn % 2 == 0 else ("b", "a")
             first = turn // 2 * 2 + 1
             begins = Receive(place, first, other + place, (turn + 1) // 2) if turn else Internal(place, first)
             lines += [
-                msgspec.structs.replace(begins, payload=_told(x=1)),
-                Internal(place, first + 1, payload=_told(x=0)),
+                msgspec.structs.replace(begins, payload=_payload(x=1)),
+                Internal(place, first + 1, payload=_payload(x=0)),
             ]
             lines.append(Send(place, first + 1, place + other, turn // 2 + 1))
         channels = (ChannelSpec("ab", "a", "b"), ChannelSpec("ba", "b", "a"))
@@ -277,7 +279,7 @@ def test_a_trace_without_processes_has_no_cuts() -> None:
 
 
 @pytest.mark.parametrize("payload", [b'{"x": 1e400}', b'{"x": %s}' % (b"9" * 5000), b'{"x": [[%s]]}' % (b"1" * 400)])
-def test_what_no_number_holds_is_null(payload: bytes) -> None:
+def test_a_value_too_large_for_a_number_is_null_or_not_but_not_both(payload: bytes) -> None:
     trace = Trace(header_of(View(1, ("a",), ())), [Internal("a", 1, payload=Raw(payload))])
     assert possibly(trace, "a.x == null and events(a) == 1").answer is not possibly(trace, "a.x != null").answer
 
@@ -289,12 +291,12 @@ def test_values_are_compared_however_deeply_they_are_nested() -> None:
 
 
 class TestUndecided:
-    def test_possibly_is_undecided_after_as_many_cuts_as_it_may_look_at(self) -> None:
+    def test_possibly_is_undecided_at_the_maximum_number_of_cuts(self) -> None:
         found = possibly(grid(3, 9), "events(p0) + events(p1) + events(p2) == 27", cuts_max=500)
         assert (found.answer, found.examined, found.cut) == (None, 500, None)
 
-    def test_definitely_is_undecided_after_as_many_cuts_as_it_may_look_at(self) -> None:
-        # Every way passes a cut with 14 events, so nothing avoids the condition, and the search cannot end early.
+    def test_definitely_is_undecided_at_the_maximum_number_of_cuts(self) -> None:
+        # Every path passes a cut with 26 events, so nothing avoids the condition, and the search cannot end early.
         found = definitely(grid(3, 9), "events(p0) + events(p1) + events(p2) == 26", cuts_max=100)
         assert found.answer is None
         assert found.path is None
@@ -312,7 +314,7 @@ class TestUndecided:
         assert found.answer is True
         assert found.examined <= 10**3
 
-    def test_what_no_process_ever_fulfils_for_its_part_needs_no_search(self) -> None:
+    def test_a_part_that_its_process_never_fulfils_needs_no_search(self) -> None:
         trace = grid(3, 9)
         found = possibly(trace, "events(p0) < 0 and events(p0) + events(p1) == 3", cuts_max=5)
         assert (found.answer, found.examined) == (False, 0)
@@ -345,10 +347,10 @@ def test_large_traces_have_their_clocks_from_the_kernel(monkeypatch: pytest.Monk
 
 
 def test_kernels_are_compiled_without_a_cache_if_it_has_no_directory(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[bool] = []
+    caching: list[bool] = []
 
     def njit(cache: bool = False, **_options: object) -> object:
-        asked.append(cache)
+        caching.append(cache)
         if cache:
             raise RuntimeError("cannot cache function: no locator available")
         return lambda kernel: kernel
@@ -356,7 +358,7 @@ def test_kernels_are_compiled_without_a_cache_if_it_has_no_directory(monkeypatch
     monkeypatch.setattr("numba.njit", njit)
     compiling.compiled.cache_clear()
     assert compiling.compiled() == compiling.PLAIN
-    assert asked == [True, False] * 4
+    assert caching == [True, False] * 4
     compiling.compiled.cache_clear()
 
 
@@ -366,7 +368,7 @@ class TestTheChoiceOfKernels:
         monkeypatch.setattr(compiling, "is_loaded", lambda: False)
 
     @pytest.mark.parametrize("width", [1, 8, 100, 1000, 3000])
-    def test_no_more_steps_are_made_uncompiled_than_its_import_is_worth(self, width: int) -> None:
+    def test_the_plain_kernels_are_used_only_for_a_few_steps(self, width: int) -> None:
         cuts = compiling.plain_cuts_max(width)
         assert cuts * width * width <= compiling.PLAIN_STEPS_MAX
         assert cuts > 10_000 or width > 8
@@ -382,18 +384,20 @@ class TestTheChoiceOfKernels:
         assert count_cuts(grid(30, 1), 1000).cuts == 1000
         compiling.compiled.cache_clear()
 
-    def test_once_compiled_they_are_taken_from_the_first_cut_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_compiled_kernels_that_are_loaded_are_used_from_the_first_cut(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(compiling, "is_loaded", lambda: True)
         assert compiling.kernels_for(0, 2) is compiling.compiled()
 
 
-def test_a_block_of_cuts_takes_no_more_memory_with_many_processes() -> None:
+def test_a_block_of_cuts_has_bounded_memory_with_many_processes() -> None:
     blocks = enumeration.LexicalWalk(TraceRun(grid(2000, 1)), enumeration.Budget(1200)).blocks()
     assert max(block.nbytes for block in blocks) <= 1 << 24
 
 
 class TestWithoutTheExtra:
-    def test_a_long_search_names_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_long_search_names_the_missing_extra(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "numba", None)
         monkeypatch.setattr(compiling, "PLAIN_STEPS_MAX", 300_000)
         compiling.compiled.cache_clear()
@@ -401,7 +405,7 @@ class TestWithoutTheExtra:
             count_cuts(grid(3, 29))
         compiling.compiled.cache_clear()
 
-    def test_a_conjunction_needs_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_conjunction_needs_no_extra(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "numpy", None)
         assert possibly(grid(40, 5), "events(p0) == 2 and events(p39) == 5").answer
         with pytest.raises(MissingExtra, match="strobe-snapshots\\[lattice\\]"):
@@ -410,8 +414,8 @@ class TestWithoutTheExtra:
 
 def test_values_beyond_what_a_float_holds_are_compared_exactly() -> None:
     lines = [
-        Internal("p0", 1, payload=_told(x=2**60)),
-        Internal("p1", 1, payload=_told(x=2**60 + 1)),
+        Internal("p0", 1, payload=_payload(x=2**60)),
+        Internal("p1", 1, payload=_payload(x=2**60 + 1)),
     ]
     trace = Trace(header_of(View(1, ("p0", "p1"), ())), lines)
     assert possibly(trace, "p0.x == p1.x and events(p0) + events(p1) == 2").answer is False
@@ -420,8 +424,8 @@ def test_values_beyond_what_a_float_holds_are_compared_exactly() -> None:
 
 def test_whole_numbers_and_others_are_compared_exactly() -> None:
     lines = [
-        Record("p0", 0, "s", payload=_told(x=2**53 + 1)),
-        Record("p1", 0, "s", payload=_told(x=float(2**53))),
+        Record("p0", 0, "s", payload=_payload(x=2**53 + 1)),
+        Record("p1", 0, "s", payload=_payload(x=float(2**53))),
         Internal("p0", 1),
         Internal("p1", 1),
     ]
@@ -445,5 +449,5 @@ def _peak_bytes(ask: Callable[[Trace], object], trace: Trace) -> int:
     return peak
 
 
-def _told(**fields: object) -> msgspec.Raw:
+def _payload(**fields: object) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(fields))

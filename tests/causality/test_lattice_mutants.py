@@ -1,4 +1,4 @@
-"""The rules of the lattice, each broken by one change: a comparison with the definitions must notice every one (P4)."""
+"""The rules of the lattice, each broken by one change: a comparison with the definitions must notice each one (P4)."""
 
 import inspect
 from types import ModuleType
@@ -12,7 +12,7 @@ from strobe.causality.lattice.compiled import PLAIN, Kernels
 
 
 def mutant(module: ModuleType, rule: str, broken: str) -> ModuleType:
-    """`module` with one rule broken."""
+    """Return `module` with one rule broken."""
     source = inspect.getsource(module)
     assert source.count(rule) == 1, f"{rule!r} is not one place of {module.__name__}"
     changed = ModuleType(module.__name__)
@@ -26,7 +26,7 @@ def kernels_with(rule: str, broken: str) -> Kernels:
 
 
 def test_the_unchanged_clocks_pass() -> None:
-    """Of the other rules, tests/claims/test_lattice.py shows it."""
+    """tests/claims/test_lattice.py shows the same of the other rules."""
     assert not list(wrong_clocks(PLAIN))
 
 
@@ -45,12 +45,15 @@ def test_a_walk_is_the_same_wherever_its_blocks_end(monkeypatch: pytest.MonkeyPa
         (
             "while cut[last] < top and",
             "while cut[last] < lengths[last] and",
-        ),  # what the last process needs is not looked at
+        ),  # the requirements of the last process are ignored
         ("top = tops[k - 1] if k > 0 else lengths[last]", "top = lengths[last]"),
         ("top = tops[k - 1] if k > 0 else lengths[last]", "pass"),
-        ("need = clocks[row, q]\n", "need = 0\n"),  # what an event needs of those behind it is forgotten
-        ("need = floors[k - 1, q]", "pass"),  # what those before it need
-        ("cut[q] = need", "pass"),  # those behind it stay where they were
+        (
+            "need = clocks[row, q]\n",
+            "need = 0\n",
+        ),  # the requirements of an event on the processes behind it are ignored
+        ("need = floors[k - 1, q]", "pass"),  # the requirements of the processes before it are ignored
+        ("cut[q] = need", "pass"),  # the processes behind it keep their positions
         ("floors[p, q] = floors[k, q]", "pass"),
         ("if cut[k] < lengths[k]:", "if cut[k] + 1 < lengths[k]:"),  # the last event never happens
         ("k -= 1", "k -= 2"),

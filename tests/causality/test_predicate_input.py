@@ -1,4 +1,4 @@
-"""Pictures: what a stable predicate looks at, read from the stored bytes of a snapshot by the rules in it (G2)."""
+"""Predicate inputs: what a stable predicate examines, read from the stored bytes of a snapshot by its rules (G2)."""
 
 import msgspec
 import pytest
@@ -19,14 +19,14 @@ RELAY = {"type": "Relay", "for": "c", "by": ["d", ["e", 5]], "what": "x"}
 
 
 def in_flight(*messages, consumed=0, **declared):
-    """A snapshot with these messages on their way from a to b."""
+    """Return the predicate input of a snapshot with these messages in flight from a to b."""
     snapshot = declaring(sample(1), **declared)
     snapshot.fragments["b"].in_flight["a->b"] = (InFlight(frame(4, *messages), consumed),)
     snapshot.fragments["c"].in_flight["b~>c"] = ()
     return predicate_input_of(snapshot)
 
 
-def test_stances_are_what_was_declared_and_the_timers_that_were_pending():
+def test_an_input_has_the_declarations_and_the_pending_timers():
     facts = in_flight(FORK, a=Declared(Waits.all("b"), active=False))
     assert facts.declarations == {
         "a": ProcessDeclaration(Declared(Waits.all("b"), active=False), 1),
@@ -59,14 +59,14 @@ def test_grants_requests_and_references_in_flight_are_read_from_the_bytes():
     assert facts.carried == set()
 
 
-def test_fields_may_name_on_whose_behalf():
+def test_fields_of_a_message_may_name_other_processes():
     facts = in_flight(RELAY, b=Declared(messages=RULES))
     assert facts.granted == {("b", "c")}
     assert facts.asked == {("d", "b"), ("e", "b")}
     assert facts.carried == {"x", "d", "e"}
 
 
-def test_what_was_consumed_of_a_frame_is_not_in_flight():
+def test_consumed_messages_of_a_frame_are_not_in_flight():
     assert in_flight(FORK, ASK, consumed=1, b=Declared(messages=RULES)).granted == set()
     assert in_flight(FORK, ASK, consumed=1, b=Declared(messages=RULES)).asked == {("a", "b")}
 

@@ -1,4 +1,4 @@
-"""Stable predicates on inputs made by hand, and against definitions that are too slow for anything else (G2)."""
+"""Stable predicates on handmade inputs, and compared with definitions that are too slow for real use (G2)."""
 
 from itertools import chain, combinations, pairwise
 
@@ -14,7 +14,7 @@ NAMES = ("a", "b", "c", "d")
 
 
 def waiting(**waits):
-    """Facts in which processes wait as given; those named nowhere else wait for nothing."""
+    """Facts in which processes wait as given; all others wait for nothing."""
     names = dict.fromkeys((*waits, *NAMES))
     return PredicateInput({name: ProcessDeclaration(Declared(waits=waits.get(name))) for name in names})
 
@@ -43,7 +43,7 @@ def test_a_cycle_of_waits_for_any_is_no_deadlock_while_one_can_proceed():
     assert [set(core) for core in deadlock(knot).cores] == [{"a", "b", "c"}]
 
 
-def test_mixed_and_nested_waits_are_taken_as_they_are_written():
+def test_mixed_and_nested_waits_are_evaluated_as_written():
     stuck = Waits.any(Waits.all("b", "d"), Waits.all("c", "d"))
     assert deadlock(waiting(a=stuck, b=Waits.all("a"), c=Waits.any("a"))).processes == ("a", "b", "c")
     assert not deadlock(waiting(a=Waits.any(Waits.all("b", "d"), "c"), b=Waits.all("a"))).holds
@@ -69,7 +69,7 @@ def test_a_grant_or_a_request_in_flight_is_no_deadlock_yet(way):
     assert deadlock(replaced(facts, **{way: frozenset({("a", "c"), ("c", "a")})})).holds
 
 
-def test_of_a_wait_for_all_the_rest_still_counts_after_one_grant():
+def test_after_one_grant_the_rest_of_a_wait_for_all_still_counts():
     facts = waiting(a=Waits.all("b", "c"), b=Waits.all("a"), c=Waits.all("a"))
     found = deadlock(replaced(facts, granted=frozenset({("a", "b")})))
     assert found.waits == {"a": ("c",), "b": ("a",), "c": ("a",)}
@@ -85,12 +85,12 @@ def test_waits_that_time_out_are_listed_as_not_stable():
     assert inner.processes == ("a", "b", "c")
 
 
-def test_nothing_is_known_of_a_process_that_is_not_in_the_view():
+def test_a_wait_for_a_process_outside_the_view_is_no_deadlock():
     assert not deadlock(waiting(a=Waits.all("elsewhere"))).holds
 
 
 def test_a_wait_for_all_is_examined_once_for_each_freed_process():
-    """G2: in time proportional to the waits. With their square, this would take minutes."""
+    """G2: the time is linear in the number of waits. In quadratic time, this would take minutes."""
     names = [f"p{number}" for number in range(30_000)]
     waits = dict.fromkeys(names[:1]) | {name: Waits.all(before) for before, name in pairwise(names)}
     waits |= {f"{name}-and-back": Waits.all("all") for name in names[:5000]}
@@ -106,7 +106,7 @@ def test_deadlocks_that_others_wait_for_are_each_examined_once():
     assert len(deadlock(waiting(**cycles, **tail)).cores) == 3000
 
 
-# Against the definition: the least set is the intersection of all that are closed
+# Compared with the definition: the least set is the intersection of all closed sets
 
 members = st.recursive(
     st.sampled_from(NAMES), lambda inner: st.builds(Waits, st.lists(inner, max_size=3).map(tuple), st.booleans())
@@ -149,8 +149,8 @@ def test_the_deadlocked_are_those_outside_every_least_fixed_point(facts):
 
 
 @given(inputs())
-def test_a_core_is_enough_to_see_the_deadlock_by(facts):
-    """G2: were everybody else able to proceed, those of a core still would not."""
+def test_a_core_alone_shows_the_deadlock(facts):
+    """G2: even if all other processes could proceed, those of a core could not."""
     found = deadlock(facts)
     assert bool(found.cores) == found.holds
     for core in found.cores:
@@ -184,7 +184,7 @@ def test_terminated_means_no_active_process_no_timer_nothing_in_flight():
 
 
 def keeping(awake=("a",), receiving=(), carried=(), **references):
-    """Facts in which a keeps all these things, and b is there as well."""
+    """Facts in which a declares all these references, and b exists too."""
     declared = Declared(references={holder: tuple(names) for holder, names in references.items()}, active="a" in awake)
     declarations = {
         "a": ProcessDeclaration(declared),
@@ -200,7 +200,7 @@ def test_an_unreferenced_thing_is_garbage_even_if_it_refers_to_itself():
     assert str(found) == "3 of 6 are garbage: b, u, v"
 
 
-def test_what_a_message_refers_to_is_not_garbage_nor_what_that_refers_to():
+def test_things_reachable_from_a_message_are_not_garbage():
     assert garbage(keeping(a=[], x=["y"], y=[], z=[], carried=["x"])).garbage == ("b", "z")
 
 
@@ -217,7 +217,7 @@ def test_a_process_that_declares_no_references_cannot_be_garbage():
 
 
 def test_a_process_without_declared_references_may_send_on_all_channels():
-    """G2: a client that says nothing of whom it knows keeps the server alive that waits for it, and what that holds."""
+    """G2: a client that does not declare whom it knows keeps the waiting server alive, and what the server holds."""
     server = ProcessDeclaration(Declared(active=False, references={"server": ("x",), "x": (), "y": ()}))
     declarations = {
         "client": ProcessDeclaration(),

@@ -1,4 +1,6 @@
-"""Possibly and definitely on the events that matter, held against the definitions; broken projections are noticed."""
+"""Possibly and definitely on the relevant events only, compared with the definitions; broken projections are
+noticed.
+"""
 
 import random
 
@@ -25,32 +27,32 @@ def test_answers_and_witnesses_are_those_of_the_definitions() -> None:
     assert not list(wrong_answers(SEEDS))
 
 
-def test_the_search_by_levels_gives_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_search_by_levels_agrees_with_the_definitions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(detection, "_DIVE_CUTS_MAX", 0)
     assert not list(wrong_answers(FEWER))
 
 
-def test_compiled_kernels_give_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_kernels_agree_with_the_definitions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiling, "is_loaded", lambda: True)
     assert not list(wrong_answers(FEWER))
 
 
-def test_conditions_that_are_not_split_into_terms_give_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conditions_not_split_into_terms_agree_with_the_definitions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "TERMS_MAX", 1)
     assert not list(wrong_answers(FEWER))
 
 
-def test_alternatives_that_are_searched_together_give_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_alternatives_searched_together_agree_with_the_definitions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "APART_MAX", 0)
     assert not list(wrong_answers(FEWER))
 
 
-def test_comparisons_that_are_not_swept_give_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_comparisons_without_sweep_agree_with_the_definitions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(detection, "is_pair", lambda _part: False)
     assert not list(wrong_answers(FEWER))
 
 
-def test_comparisons_beyond_the_bound_of_sweeps_give_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_comparisons_beyond_the_sweep_limit_agree_with_the_definitions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(detection, "_SWEPT_EVENTS_MAX", 0)
     assert not list(wrong_answers(FEWER))
 
@@ -59,7 +61,7 @@ def test_a_sweep_finds_a_pair_exactly_if_there_is_one() -> None:
     assert not list(wrong_pairs(pairs))
 
 
-def test_a_comparison_of_two_processes_looks_at_no_cut() -> None:
+def test_a_comparison_of_two_processes_examines_no_cut() -> None:
     trace = strangers(2, 2000)
     found = possibly(trace, "events(p0) > events(p1) * 2 + 1998 and events(p0) < 2000", cuts_max=1)
     assert (found.answer, found.method, found.cut) == (True, "sweep", {"p0": 1999, "p1": 0})
@@ -67,13 +69,13 @@ def test_a_comparison_of_two_processes_looks_at_no_cut() -> None:
     assert (found.answer, found.method, found.examined) == (False, "sweep", 0)
 
 
-def test_a_conjunction_with_an_impossible_comparison_looks_at_no_cut() -> None:
+def test_a_conjunction_with_an_impossible_comparison_examines_no_cut() -> None:
     condition = "events(p0) + events(p1) > events(p2) and events(p2) > events(p3) + 60"
     found = possibly(strangers(4, 60), condition, cuts_max=1)
     assert (found.answer, found.method, found.examined) == (False, "sweep", 0)
 
 
-def test_many_alternatives_look_at_each_cut_once() -> None:
+def test_many_alternatives_examine_each_cut_once() -> None:
     trace = strangers(3, 9)
     condition = " or ".join(f"events(p0) + events(p1) == {number}" for number in range(19, 1600))
     found = possibly(trace, condition)
@@ -113,7 +115,7 @@ def test_no_answer_depends_on_the_order_of_processes(ask) -> None:
 
 
 def noticed() -> bool:
-    """Whether the comparison with the definitions finds something wrong."""
+    """Return whether the comparison with the definitions finds a difference."""
     try:
         return next(wrong_answers(SEEDS), None) is not None
     except (AssertionError, IndexError):
@@ -123,7 +125,10 @@ def noticed() -> bool:
 @pytest.mark.parametrize(
     ("rule", "broken"),
     [
-        ("bisect_right(of, row[other]) - 1", "bisect_right(of, row[other]) - 1 if other == process else 0"),  # no order
+        (
+            "bisect_right(of, row[other]) - 1",
+            "bisect_right(of, row[other]) - 1 if other == process else 0",
+        ),  # no order between processes
         ("bisect_right(of, row[other]) - 1", "max(0, bisect_right(of, row[other]) - 2)"),
         ("bisect_right(of, row[other]) - 1", "min(len(of) - 1, bisect_right(of, row[other]))"),
         ("rows = (run.needs(process, state) for state in own)", "rows = (run.needs(process, 0) for state in own)"),
@@ -132,7 +137,7 @@ def noticed() -> bool:
             "(*cut[:process], kept[state], *cut[process + 1 :])",
         ),
         ("self.run.with_past(cut, process, kept[state])", "self.run.with_past(cut, process, state)"),
-        ("yield self.run.top", "pass"),  # a way that ends before the last cut
+        ("yield self.run.top", "pass"),  # a path that ends before the last cut
         ("self.kept[column][reached[column]])", "self.kept[column][-1])"),
         ("for state in self.kept[column]])", "for state in range(len(self.kept[column]))])"),
     ],
@@ -151,7 +156,10 @@ def test_a_slice_is_the_cuts_at_which_all_local_conditions_hold() -> None:
 @pytest.mark.parametrize(
     ("rule", "broken"),
     [
-        ("[table[state] for state in kept]", "[table[state] or not state for state in kept]"),  # the first cut is good
+        (
+            "[table[state] for state in kept]",
+            "[table[state] or not state for state in kept]",
+        ),  # the first state counts as good
         ("np.arange(len(states)), len(states))", "np.arange(len(states)), len(states) - 1)"),
         ("np.searchsorted(places, cuts[of, column])", "np.zeros(len(of))"),
         ("if not all(map(len, members)):", "if False:"),
@@ -211,7 +219,7 @@ def test_a_search_that_forgets_the_first_cut_is_noticed(monkeypatch: pytest.Monk
 
 
 def without_third_processes(run: TraceRun, tables: list[Table]) -> Projection:
-    """The projection, with only the messages that went straight from one of its processes to another."""
+    """Return the projection with only the messages sent directly between its processes."""
     tables = list(tables)
     order = projection.projected(run, tables)
     inside = {run.processes[process] for process in order.processes}

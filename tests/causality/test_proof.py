@@ -25,7 +25,7 @@ from strobe.protocol.values.frames import BLAKE3
 
 
 def with_in_flight(snapshot: Snapshot, change: Callable[[list[InFlight]], Any]) -> Snapshot:
-    """The snapshot with the frames on pq changed."""
+    """Return the snapshot with the frames on pq changed."""
     items = list(snapshot.fragments["q"].in_flight["pq"])
     change(items)
     return with_fragment(snapshot, "q", in_flight={**snapshot.fragments["q"].in_flight, "pq": tuple(items)})
@@ -50,7 +50,7 @@ def test_every_valid_snapshot_holds(snapshot: Snapshot) -> None:
 
 @pytest.mark.parametrize("kind", [FIFO, UNORDERED])
 @pytest.mark.parametrize("consumed", [0, 1])
-def test_the_samples_hold_so_that_each_damage_below_is_the_only_one(kind: str, consumed: int) -> None:
+def test_the_undamaged_samples_hold(kind: str, consumed: int) -> None:
     assert verify(sample(kind, consumed)).holds
 
 
@@ -76,7 +76,7 @@ def test_a_hash_that_a_channel_cannot_have_is_the_only_finding(kind: str, hashed
 
 
 def test_a_hash_of_another_length_is_named() -> None:
-    """A liar who is sent what looks like a frame inside a message could pass it off as the frame in flight."""
+    """If a message contains bytes that look like a frame, a liar could pass them off as the frame in flight."""
     channel = ChannelSpec("pq", "p", "q", hash=BLAKE3)
     honest, hidden = Outgoing(channel), Frame(1, 1, body("forged"))
     header = hidden.first_ordinal.to_bytes(8, "little") + hidden.count.to_bytes(4, "little")
@@ -116,7 +116,7 @@ def test_a_missing_frame_is_caught_and_its_messages_are_counted(kind: str, place
 
 @pytest.mark.parametrize("kind", [FIFO, UNORDERED])
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_a_frame_that_is_there_twice_is_caught(kind: str, place: int) -> None:
+def test_a_duplicate_frame_is_caught(kind: str, place: int) -> None:
     damaged = with_in_flight(sample(kind), lambda items: items.insert(place, items[place]))
     assert {("count", "pq"), ("order", "pq")} == blamed(damaged)
     assert "too many" in str(verify(damaged))

@@ -1,4 +1,4 @@
-"""The proof of a snapshot (P1): frontiers, views, and what it costs."""
+"""The proof of a snapshot (P1): frontiers, views and cost."""
 
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -32,7 +32,7 @@ def without(mapping: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def test_an_inconsistent_cut_is_named_with_the_channel_that_shows_it() -> None:
-    """q received, before its cut, what p sent after its own."""
+    """Before its cut, q received a message that p sent after its own cut."""
     good = sample()
     ends = Ends(good.view.channels[0], [1], 0, [0], 0)
     damaged = with_fragment(good, "q", received={"pq": ends.sent}, in_flight={"pq": ()})
@@ -43,7 +43,7 @@ def test_an_inconsistent_cut_is_named_with_the_channel_that_shows_it() -> None:
 
 
 def test_fragments_of_different_moments_do_not_make_a_snapshot() -> None:
-    """Each is right by itself; between their cuts p sent one message more, which nobody recorded."""
+    """Each fragment is correct by itself, but between the cuts p sent one more message, which nobody recorded."""
     good = sample()
     later = Outgoing(good.view.channels[0])
     for item in (Frame(1, 1, body("pq.0.0")), *(i.frame for i in good.fragments["q"].in_flight["pq"])):
@@ -56,8 +56,8 @@ def test_fragments_of_different_moments_do_not_make_a_snapshot() -> None:
 
 def test_a_channel_of_another_incarnation_is_caught() -> None:
     good = sample()
-    reborn = replace(good.view.channels[0], incarnation=2)
-    ends = Ends(reborn, [1, 2, 1, 2], 1, [0, 1, 2, 3], 0)
+    renewed = replace(good.view.channels[0], incarnation=2)
+    ends = Ends(renewed, [1, 2, 1, 2], 1, [0, 1, 2, 3], 0)
     assert blamed(with_fragment(good, "p", sent={"pq": ends.sent})) == {("hash", "pq")}
 
 
@@ -67,7 +67,7 @@ def test_a_forgotten_process_is_named(process: str) -> None:
     assert blamed(damaged) == {("membership", process)}
 
 
-def test_a_process_too_many_is_named() -> None:
+def test_an_extra_process_is_named() -> None:
     extra = Fragment(S1, "x", 1, {}, {}, {})
     assert blamed(replace(sample(), fragments={**sample().fragments, "x": extra})) == {("membership", "x")}
 
@@ -92,7 +92,7 @@ def test_a_forgotten_channel_is_named_with_its_process(process: str, field: str,
 @pytest.mark.parametrize(
     ("field", "value"), [("sent", Frontier(0, b"")), ("received", Frontier(0, b"")), ("in_flight", ())]
 )
-def test_a_channel_too_many_is_named(field: str, value: Any) -> None:
+def test_an_extra_channel_is_named(field: str, value: Any) -> None:
     more = {**getattr(sample().fragments["p"], field), "xx": value}
     assert blamed(with_fragment(sample(), "p", **{field: more})) == {("membership", "xx")}
 
@@ -113,7 +113,7 @@ def test_a_fragment_of_another_view_is_named() -> None:
     assert "recorded in view 2, the snapshot is of 1" in str(verify(damaged))
 
 
-def test_a_view_given_from_outside_is_what_counts() -> None:
+def test_a_given_view_overrides_the_view_of_the_snapshot() -> None:
     good = sample()
     larger = View(1, ("p", "q", "r"), (*good.view.channels, ChannelSpec("pr", "p", "r")))
     assert blamed(good, larger) == {("membership", "r")}
@@ -161,7 +161,7 @@ def _mutations(item: InFlight) -> st.SearchStrategy[InFlight]:
 
 
 def _mutated(data: st.DataObject, snapshot: Snapshot, spec: ChannelSpec) -> Snapshot:
-    """The snapshot with any one thing about one channel changed."""
+    """Return the snapshot with one change to the data of one channel."""
     receiver = snapshot.fragments[spec.target]
     items = list(receiver.in_flight[spec.id])
     what = data.draw(st.sampled_from(["frame", "drop", "repeat", "sent", "received"]))
@@ -194,7 +194,7 @@ def test_any_single_mutation_of_channel_data_is_blamed_on_its_channel(snapshot: 
 
 
 class Counting(tuple[Any, ...]):
-    """A tuple that counts how many of its items were looked at."""
+    """A tuple that counts how many of its items were read."""
 
     looks = 0
 
@@ -236,7 +236,7 @@ def test_each_frame_in_flight_is_hashed_once_and_received_ones_never(
 
 
 def test_channels_and_processes_are_read_a_fixed_number_of_times() -> None:
-    """P1: checked in time proportional to channels plus in-flight messages, not processes times channels."""
+    """P1: the time is proportional to channels plus in-flight messages, not to processes times channels."""
 
     def looks(size: int) -> float:
         snapshot = ring(size, 0)

@@ -1,4 +1,4 @@
-"""Reorderings: legal by their own check, and refused by it when they are tampered with."""
+"""Reorderings pass their own check, which refuses tampered ones."""
 
 import msgspec
 import pytest

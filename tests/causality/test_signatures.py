@@ -1,4 +1,4 @@
-"""Signatures say who made each part of a snapshot, and nobody else can (P1)."""
+"""Signatures show who made each part of a snapshot, and nobody else can make them (P1)."""
 
 import sys
 from typing import Any
@@ -63,11 +63,11 @@ def blamed(manifest: Manifest, **options: Any) -> list[str]:
     return [finding.subject for finding in check_signatures(SNAPSHOT, manifest, PUBLIC, **options)]
 
 
-def test_what_every_process_has_signed_holds() -> None:
+def test_a_snapshot_signed_by_every_process_holds() -> None:
     assert check_signatures(SNAPSHOT, signed(), PUBLIC) == []
 
 
-def test_a_signature_survives_the_way_through_the_log() -> None:
+def test_a_signature_survives_encoding_in_the_log() -> None:
     raw = msgspec.json.encode(signed())
     assert check_signatures(SNAPSHOT, msgspec.json.decode(raw, type=Manifest), PUBLIC) == []
 
@@ -112,7 +112,7 @@ FORGERIES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("changes", FORGERIES.values(), ids=FORGERIES)
-def test_any_change_of_what_counts_is_found_and_blamed_on_the_process(changes: dict[str, Any]) -> None:
+def test_any_change_of_a_signed_field_is_blamed_on_its_process(changes: dict[str, Any]) -> None:
     assert blamed(with_record(signed(), "a", **changes)) == ["a"]
 
 
@@ -125,12 +125,12 @@ def test_a_changed_channel_state_is_found(changes: dict[str, Any]) -> None:
     assert blamed(with_record(signed(), "b", **changes)) == ["b"]
 
 
-def test_another_snapshot_of_the_same_processes_cannot_lend_its_parts() -> None:
+def test_parts_signed_for_another_snapshot_are_refused() -> None:
     findings = check_signatures("000002-00000008-coordinator", signed(), PUBLIC)
     assert [finding.subject for finding in findings] == ["a", "b"]
 
 
-def test_another_epoch_or_view_is_not_what_was_signed() -> None:
+def test_signatures_do_not_hold_for_another_epoch_or_view() -> None:
     assert [one.subject for one in check_signatures("000003-00000007-coordinator", signed(), PUBLIC)] == ["a", "b"]
     widened = REPLACE(VIEW, processes=("a", "b", "c"))
     assert blamed(REPLACE(signed(), view=widened)) == ["a", "b", "c"]
@@ -145,7 +145,7 @@ def test_a_channel_cannot_be_given_a_weaker_hash() -> None:
     assert blamed(signed(), expected_view=strong) == ["a->b (a to b, fifo, 1)", "a->b (a to b, fifo, 1, blake3)"]
 
 
-def test_a_stranger_cannot_sign_for_a_process_nor_one_process_for_another() -> None:
+def test_nobody_else_can_sign_for_a_process() -> None:
     for signer in ("mallory", "b"):
         forged = sign_record(SNAPSHOT, VIEW, "a", A, KEYS[signer])
         assert blamed(with_record(signed(), "a", signature=forged.signature)) == ["a"]
@@ -168,7 +168,7 @@ def test_a_process_without_a_public_key_is_named() -> None:
 
 
 def test_a_process_left_out_by_all_others_is_found_by_the_expected_view() -> None:
-    """All that is left of the system has signed a smaller view: only a view from outside shows that b is missing."""
+    """All remaining processes have signed a smaller view. Only a view from outside shows that b is missing."""
     alone = View(3, ("a",), ())
     record = sign_record(SNAPSHOT, alone, "a", REPLACE(A, sent={}), KEYS["a"])
     manifest = Manifest("chandy-lamport", ("a",), alone, 2, 0, 9, {"a": record})
@@ -183,7 +183,7 @@ def test_an_expected_view_with_the_number_0_has_any_number() -> None:
 
 
 def test_the_signed_bytes_are_those_of_the_document() -> None:
-    """docs/format.md says how they are made; they must never change under a name."""
+    """docs/format.md defines them; they must never change under the same name."""
     raw = signed_bytes(SNAPSHOT, view_hash(VIEW), "b", B)
     assert msgspec.msgpack.decode(raw) == [
         "strobe-fragment-1",
@@ -217,7 +217,7 @@ def test_the_signed_bytes_are_those_of_the_document() -> None:
     assert view_hash(VIEW) == "3547b3c54d77555b80acf14eb009560a5b9f572c974cf3e7bb8435669b160db5"
 
 
-def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = signed()
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.asymmetric.ed25519", None)
     with pytest.raises(MissingExtra, match=r"strobe-snapshots\[sign\]"):

@@ -30,7 +30,7 @@ def encoded(lines: list[Line] = LINES) -> bytes:
 
 
 class TestFile:
-    def test_what_is_written_is_read(self, tmp_path: Path) -> None:
+    def test_a_written_trace_is_read_back(self, tmp_path: Path) -> None:
         path = tmp_path / "run.jsonl"
         path.write_bytes(encoded())
         trace = read_trace(path)
@@ -39,7 +39,7 @@ class TestFile:
         assert len(trace) == len(LINES)
         trace.check()
 
-    def test_a_line_holds_only_what_applies(self) -> None:
+    def test_a_line_contains_only_the_fields_of_its_kind(self) -> None:
         assert encode_lines([Receive("b", 1, "a->b", 1)]) == (
             b'{"kind":"receive","process":"b","position":1,"channel":"a->b","ordinal":1}\n'
         )
@@ -81,7 +81,7 @@ class TestFile:
         assert none.payload is NO_PAYLOAD
         assert not none.payload
 
-    def test_lines_may_hold_fields_of_others(self) -> None:
+    def test_lines_may_contain_unknown_fields(self) -> None:
         line = b'{"process":"a","kind":"internal","position":1,"thread":"main"}\n'
         assert list(parse_trace([encode_header(HEADER), line]).lines()) == [Internal("a", 1)]
 
@@ -181,7 +181,7 @@ class TestEvents:
         assert trace.event(("b", 1)).further == (Receive("b", 1, "a->b", 2),)
         assert list(trace.events()) == [("a", 1), ("a", 2), ("b", 1), ("a", 3)]
 
-    def test_what_an_event_receives_before_any_of_it_is_sent_is_named(self) -> None:
+    def test_a_cycle_through_the_second_message_of_an_event_is_named(self) -> None:
         lines = [
             Send("a", 1, "a->b", 1),
             Receive("a", 2, "b->a", 1),
@@ -215,7 +215,7 @@ class TestEvents:
         assert trace.snapshots() == ("s1", "s2")
         assert trace.records() == {"s1": {"a": 1, "b": 0}, "s2": {"a": 3, "b": 3}}
 
-    def test_what_is_not_there_is_named(self) -> None:
+    def test_unknown_events_and_messages_are_named(self) -> None:
         trace = Trace(HEADER, LINES)
         for ask in (
             lambda: trace.event(("q", 1)),

@@ -80,7 +80,7 @@ def test_messages_still_in_flight_at_the_end_are_no_fault() -> None:
     assert violations(LINES[:3]) == []
 
 
-def test_a_receive_may_stand_before_its_send_in_the_file() -> None:
+def test_a_receive_may_precede_its_send_in_the_file() -> None:
     lines = [line for line in LINES if line.process == "b"] + [line for line in LINES if line.process == "a"]
     assert violations(lines) == []
 
@@ -114,7 +114,7 @@ def test_a_message_to_oneself_must_be_sent_first() -> None:
     assert "sent in event 1 of a" in found.problem
 
 
-def test_separate_cycles_are_each_named_once_without_what_depends_on_them() -> None:
+def test_each_cycle_is_named_once_without_the_events_depending_on_it() -> None:
     names = ("a", "b", "c", "d", "e")
     pairs = [("a", "b"), ("b", "a"), ("c", "d"), ("d", "c"), ("d", "e")]
     header = header_of(View(1, names, tuple(ChannelSpec(s + t, s, t) for s, t in pairs)))
@@ -127,7 +127,7 @@ def test_separate_cycles_are_each_named_once_without_what_depends_on_them() -> N
     assert [violation.line for violation in found] == [3, 5]
 
 
-def test_a_long_cycle_is_cut_short_in_print() -> None:
+def test_a_long_cycle_is_shortened_in_print() -> None:
     names = tuple(f"p{number:02d}" for number in range(30))
     channels = tuple(ChannelSpec(f"{s}->", s, t) for s, t in zip(names, names[1:] + names[:1], strict=True))
     lines: list[Line] = [Receive(channel.target, 1, channel.id, 1) for channel in channels]

@@ -1,4 +1,4 @@
-"""A trace that begins at a cut: what can be said of it is what the whole trace says of the same events."""
+"""A trace that begins at a cut gives the same results as the whole trace for the same events."""
 
 from typing import Any
 
@@ -88,7 +88,7 @@ def test_a_life_of_an_unknown_process_is_refused(lives: dict[str, str]) -> None:
         parse_trace([encode_header(msgspec.structs.replace(HEADER, lives=lives))])
 
 
-def test_what_was_received_or_sent_before_the_start_is_a_fault_behind_it() -> None:
+def test_messages_received_or_sent_before_the_start_may_not_recur() -> None:
     later = cut_off(Trace(HEADER, LINES), {"a": 1, "b": 1})
     lines = list(later.lines())
     receive = next(line for line in lines if line.process == "b" and line.position == 2)

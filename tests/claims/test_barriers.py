@@ -1,4 +1,4 @@
-"""The promises of barriers: aligned, unaligned, aligned that turns unaligned (V3-V5)."""
+"""The promises about barriers: aligned, unaligned, and aligned with a timeout (V3-V5)."""
 
 import pytest
 from tests.simulation.systems import players
@@ -17,7 +17,7 @@ BARRIERS = ("aligned", "unaligned", "aligned-then-unaligned")
 
 
 def taken(protocol, faults="all", snapshots=8):
-    """Return the snapshots of a diamond under faults, of which no checker complains."""
+    """Return the snapshots of a diamond under faults; all checkers must pass."""
     world = World(players("dag", protocol), 3, faults=Faults.parse(faults), checkers=all_checkers())
     found = []
     world.on_commit = found.append
@@ -52,7 +52,7 @@ def test_V5_alignment_that_takes_too_long_turns_unaligned():
 
 
 def test_V4_completion_does_not_wait_for_queues(monkeypatch):
-    """V4, V5: where processes take in less than they are sent, aligned barriers never come through; the others do."""
+    """V4, V5: if processes receive more slowly than messages arrive, aligned barriers never complete; others do."""
     monkeypatch.setattr("strobe.simulation.channel_queues.SERVICE_US_MAX", 20_000)
     complete = {}
     for protocol in BARRIERS:

@@ -1,4 +1,4 @@
-"""M2, M3 and P2: ordinals are checked, happens-before and cuts are exact, and a consistent cut could have been seen."""
+"""M2, M3 and P2: ordinals are checked; happens-before and cuts are exact; a consistent cut could have occurred."""
 
 import msgspec
 import pytest
@@ -18,7 +18,7 @@ FIFO_AB = header_of(View(1, ("a", "b"), (ChannelSpec("ab", "a", "b"),)))
 
 
 def one_way(sent: list[int], received: list[int]) -> Trace:
-    """A trace in which a sends messages with these ordinals to b, which receives those."""
+    """A trace in which a sends messages with the ordinals `sent` to b, and b receives those in `received`."""
     sends: list[Line] = [Send("a", position, "ab", ordinal) for position, ordinal in enumerate(sent, start=1)]
     receives: list[Line] = [Receive("b", position, "ab", ordinal) for position, ordinal in enumerate(received, start=1)]
     return Trace(FIFO_AB, sends + receives)
@@ -79,7 +79,7 @@ def test_M3_channel_state_is_sent_in_the_cut_and_not_received_in_it(trace: Trace
 
 
 def physical_times(data: st.DataObject, trace: Trace) -> dict[EventRef, int]:
-    """A physical time for every event: clocks that run at any speed, stand still, and differ from each other."""
+    """A physical time for every event. The clocks run at any speed, stop, and differ from each other."""
     clocks = dict.fromkeys(trace.processes, 0)
     times: dict[EventRef, int] = {}
     for event in trace.events():
@@ -125,7 +125,7 @@ def test_M3_everything_up_to_a_hybrid_time_is_a_consistent_cut(trace: Trace, end
 
 def test_M3_everything_up_to_a_skewed_clock_time_need_not_be_consistent() -> None:
     trace = one_way([1], [1])
-    at_five = {"a": 0, "b": 1}  # the clock of a is ahead and shows 6 at the sending, that of b shows 4 at the receiving
+    at_five = {"a": 0, "b": 1}  # the clock of a shows 6 at the send; the clock of b shows 4 at the receive
     assert not is_consistent(trace, at_five)
 
 
@@ -150,7 +150,7 @@ def test_P2_no_inconsistent_cut_has_a_reordering(drawn: tuple[Trace, dict[str, i
 
 
 @given(traces(), st.data())
-def test_P2_a_reordering_that_drops_doubles_or_moves_an_event_is_refused(trace: Trace, data: st.DataObject) -> None:
+def test_P2_a_dropped_doubled_or_moved_event_is_refused(trace: Trace, data: st.DataObject) -> None:
     reordering = reorder(trace, latest_consistent_cut(trace, data.draw(cuts(trace))))
     events = list(reordering.events)
     assume(events)

@@ -1,4 +1,4 @@
-"""D7: logs of vector clocks become traces, or are rejected with every offending line."""
+"""D7: logs of vector clocks become traces, or are rejected with every wrong line."""
 
 import random
 
@@ -12,7 +12,7 @@ from strobe.traces.clock_logs import ClockLogInvalid, read_log, to_log, to_trace
 
 
 def cuts_of(trace: Trace) -> set[frozenset[tuple[str, int]]]:
-    """All consistent cuts; processes without an event in one are not named, since a log does not know them."""
+    """All consistent cuts, without processes that have no event in a cut, since a log does not know them."""
     run = TraceRun(trace)
     return {
         frozenset((process, state) for process, state in zip(run.processes, cut, strict=True) if state)
@@ -23,29 +23,35 @@ def cuts_of(trace: Trace) -> set[frozenset[tuple[str, int]]]:
 def test_D7_a_log_becomes_a_trace_with_the_same_consistent_cuts() -> None:
     for seed in range(30):
         trace = random_trace(seed)
-        again = to_trace(read_log("".join(to_log(trace)))[0], "log")
-        assert cuts_of(again) == cuts_of(trace)
+        converted = to_trace(read_log("".join(to_log(trace)))[0], "log")
+        assert cuts_of(converted) == cuts_of(trace)
 
 
 def test_D7_every_line_that_breaks_a_clock_rule_is_named() -> None:
-    """Break some clocks of a log, each in its own way: all of their lines are named, and no other line."""
+    """Break several clocks of a log, each in a different way: all of their lines are named, and no other line."""
     lines = "".join(f'tick {n}\nhost{h} {{"host{h}":{n}}}\n' for h in range(20) for n in range(1, 11)).splitlines()
     broken = random.Random(1).sample(range(20), 5)
-    ways = ['{"elsewhere":1}', '{"host%d":10,"nobody":1}', '{"host%d":9}', '{"host%d":12}', '{"host%d":10,"host0":99}']
+    clocks = [
+        '{"elsewhere":1}',
+        '{"host%d":10,"nobody":1}',
+        '{"host%d":9}',
+        '{"host%d":12}',
+        '{"host%d":10,"host0":99}',
+    ]
     expected = []
-    for host, way in zip(broken, ways, strict=True):
+    for host, clock in zip(broken, clocks, strict=True):
         place = host * 20 + 19
-        lines[place] = f"host{host} " + (way % host if "%d" in way else way)
+        lines[place] = f"host{host} " + (clock % host if "%d" in clock else clock)
         expected.append(place + 1)
     with pytest.raises(ClockLogInvalid) as error:
         to_trace(read_log("\n".join(lines))[0], "log")
-    assert [each.line for each in error.value.impossible] == sorted(expected)
+    assert [violation.line for violation in error.value.impossible] == sorted(expected)
 
 
 def test_D7_lines_are_named_for_exactly_the_rules_that_they_break() -> None:
-    """Change counts anywhere in a log: the same lines are named, for the same rules, as by trying every pair of events.
+    """Change counts anywhere in a log: the same lines are named for the same rules as by checking all pairs of events.
 
-    The rules are those of docs/trace.md, taken literally: a line that keeps an earlier one's fault is named too.
+    The rules are those of docs/trace.md, taken literally: a line that inherits an earlier line's error is named too.
     """
     for seed in range(100):
         events = clocks_of_some_run(seed, long=80)

@@ -1,4 +1,4 @@
-"""D6: the same pipeline on a standalone cluster and behind a Spark Connect server, which have nothing of Strobe."""
+"""D6: the same pipeline on a standalone cluster and behind a Spark Connect server, both without Strobe."""
 
 import json
 import os
@@ -44,7 +44,7 @@ codes.append(main(words))
 sys.exit(codes != [1, 1])
 """
 SNAPSHOTS = 20
-# Of those one is damaged, and one has 1 less.
+# One of the snapshots is damaged, and one has 1 less.
 COUNTED = {
     "snapshots": SNAPSHOTS - 1,
     "process_states": 3 * (SNAPSHOTS - 1),
@@ -54,7 +54,7 @@ COUNTED = {
     "proofs holds": SNAPSHOTS - 1,
     "proofs error": 1,
 }
-# What is small here, and on one machine.
+# A small cluster on one machine.
 SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.extraJavaOptions": QUICK_JAVA,
@@ -67,7 +67,7 @@ SETTINGS = {
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    """Enough for two tasks: good ones, one that breaks an invariant, a deadlock, and one with a damaged blob."""
+    """A store for two tasks: good snapshots, one that breaks an invariant, a deadlock, and one with a damaged blob."""
     store = Store.create(tmp_path / "store")
     for counter in range(1, SNAPSHOTS + 1):
         snapshot = sample(counter, **({"balance": 99} if counter == 4 else {}))
@@ -102,7 +102,7 @@ def command(store: Store, rules: Path, tmp_path: Path) -> list[str]:
     return ["pipeline", "run", *words, "--once", "--json", "--check", "deadlock"]
 
 
-def assert_the_same_as_here(spark: SparkSession, store: Store, rules: Path, tmp_path: Path) -> None:
+def assert_same_as_local(spark: SparkSession, store: Store, rules: Path, tmp_path: Path) -> None:
     judge_once(spark, store.url, tmp_path / "here", invariants=tuple(read_invariants(rules)), predicates=("deadlock",))
     here = written(tmp_path / "here")
     assert written(tmp_path / "there") == here
@@ -122,7 +122,7 @@ def test_D6_a_standalone_cluster_gives_the_same_verdicts_and_resumes(
     assert answer.returncode == 0, answer.stderr
     first, end = json.JSONDecoder().raw_decode(answer.stdout)
     assert [first["snapshots"], json.loads(answer.stdout[end:])["snapshots"]] == [SNAPSHOTS, 1]
-    assert_the_same_as_here(spark, store, rules, tmp_path)
+    assert_same_as_local(spark, store, rules, tmp_path)
 
 
 def test_D6_a_connect_server_gives_the_same_verdicts_and_tables(
@@ -134,11 +134,11 @@ def test_D6_a_connect_server_gives_the_same_verdicts_and_tables(
     counted, _, document = answer.stdout.partition("\n")
     assert json.loads(counted) == COUNTED
     assert json.loads(document)["snapshots"] == SNAPSHOTS
-    assert_the_same_as_here(spark, store, rules, tmp_path)
+    assert_same_as_local(spark, store, rules, tmp_path)
 
 
 def test_signatures_the_workers_cannot_check_are_reported_first(store: Store, server: str, tmp_path: Path) -> None:
-    """D6, P1: `cryptography` is not sent along, and a Python without it would fail on every snapshot."""
+    """D6, P1: `cryptography` is not sent to workers, so a Python without it would fail on every snapshot."""
     create_keys(tmp_path / "keys", ["a", "b", "c"])
     words = ["--store", store.url, "--to", str(tmp_path / "to"), "--once", "--keys", str(tmp_path / "keys")]
     answer = run_module(["strobe.cli", "pipeline", "run", *words, "--remote", server], dict(os.environ))

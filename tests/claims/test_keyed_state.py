@@ -1,4 +1,4 @@
-"""The promises about state kept key by key. The thorough tests are in tests/keyed_state/test_keyed_state.py."""
+"""The promises about keyed state. More thorough tests are in tests/keyed_state/test_keyed_state.py."""
 
 import tracemalloc
 from pathlib import Path
@@ -21,7 +21,7 @@ def restored(frozen: Frozen, state: KeyedState[Account]) -> dict[str, Account]:
 
 
 def bytes_to_freeze(entries: int) -> int:
-    """Return how much memory freezing takes."""
+    """Return the peak memory of a freeze."""
     state = accounts(entries)
     tracemalloc.start()
     frozen = state.freeze()
@@ -54,7 +54,7 @@ def test_E4_several_snapshots_are_frozen_at_once() -> None:
         state["ada"] = Account(balance)
         frozen.append(state.freeze())
     state.clear()
-    assert [restored(one, state)["ada"].balance for one in frozen] == [0, 1, 2]
+    assert [restored(snapshot, state)["ada"].balance for snapshot in frozen] == [0, 1, 2]
 
 
 def test_E5_changed_and_deleted_keys_are_deltas_and_chains_are_compacted(tmp_path: Path) -> None:

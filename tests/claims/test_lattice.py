@@ -1,4 +1,4 @@
-"""G3: possibly and definitely over the lattice of consistent cuts, quickly for conjunctions, and honestly undecided."""
+"""G3: possibly and definitely over the lattice of consistent cuts: fast for conjunctions, undecided at a limit."""
 
 from bench.lattice_traces import payload_of, replicated_log, strangers
 from tests.causality.small_lattices import (
@@ -39,7 +39,7 @@ def test_G3_possibly_gives_a_cut_at_which_the_condition_holds() -> None:
     assert found.values == {"in_flight()": 2, "events(a)": found.cut["a"]}
 
 
-def test_G3_an_avoiding_way_is_one() -> None:
+def test_G3_the_path_that_avoids_a_condition_is_valid() -> None:
     run = TraceRun(random_trace(7))
     cuts = all_states(run)
     good = OneOf({cut for cut in cuts if cut[0] == 1 and cut[1] == 1}).good

@@ -1,4 +1,4 @@
-"""Promise E13: a system is checked before it runs, and a mistake is named where it was made."""
+"""Promise E13: a system is checked before it runs, and a mistake is reported with its place."""
 
 import msgspec
 import pytest
@@ -48,7 +48,7 @@ def test_E13_a_handler_with_wrong_parameters_is_refused_with_a_hint():
 
 
 @pytest.mark.parametrize(
-    ("methods", "told"),
+    ("methods", "message"),
     [
         ({"restore": Process.restore}, r"Mine has capture\(\) but no restore\(\)"),
         ({"restore": lambda self, state: state.nothing}, r"restore\(\) fails: AttributeError.*test_mistakes.py:\d+"),
@@ -57,8 +57,8 @@ def test_E13_a_handler_with_wrong_parameters_is_refused_with_a_hint():
         ({"capture": lambda self: Account("5")}, r"Expected `int`, got `str` - at `\$.balance`"),
     ],
 )
-def test_E13_a_state_that_cannot_be_restored_is_named_before_the_start(methods, told):
-    with pytest.raises(UserCodeFailed, match=told):
+def test_E13_a_state_that_cannot_be_restored_is_named_before_the_start(methods, message):
+    with pytest.raises(UserCodeFailed, match=message):
         check_system(system_of(**methods)).require_sound()
 
 

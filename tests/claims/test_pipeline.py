@@ -1,4 +1,4 @@
-"""D2, G1 and S4: the streaming pipeline on Spark, as a user of the Python API runs it."""
+"""D2, G1 and S4: the streaming pipeline on Spark, used through the Python API."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def id_of(counter: int) -> str:
 
 @pytest.fixture(scope="module")
 def judged(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The output of two runs: three snapshots, of which one is damaged; one more under another rule."""
+    """The output of two runs: three snapshots, one of them damaged; then one more, under another rule."""
     root = tmp_path_factory.mktemp("claims")
     (root / "rules").mkdir()
     (root / "rules" / "conserved.sql").write_text(CONSERVED)
@@ -65,9 +65,9 @@ def test_D2_a_stream_verifies_each_snapshot_once_and_quarantines(judged: Path) -
 
 
 def test_G1_invariants_over_process_and_channel_state_are_sql_and_python(judged: Path) -> None:
-    found, said = verdicts(judged), reasons(judged)
+    found, texts = verdicts(judged), reasons(judged)
     assert [found[id_of(counter), "conserved"] for counter in (1, 3, 4)] == ["holds", "holds", "violated"]
-    assert said[id_of(4), "conserved"] == "1 violating row: total 50"
+    assert texts[id_of(4), "conserved"] == "1 violating row: total 50"
     assert [found[id_of(counter), "nothing-lost"] for counter in (1, 3, 4)] == ["holds"] * 3
 
 

@@ -26,7 +26,7 @@ SEEDS = range(20, 23)
 once = cache(run)
 
 
-def test_G2_a_deadlock_is_found_and_is_for_ever():
+def test_G2_a_deadlock_is_found_and_lasts_forever():
     for seed in SEEDS:
         ran = once("philosophers:greedy", seed, deadlock, 80, RARELY)
         assert ran.last.processes == ("p0", "p1", "p2", "p3", "p4")
@@ -55,7 +55,7 @@ def test_G2_naive_detectors_collect_live_objects_and_snapshots_never(detector):
     assert not any(reached_again(ran, claim) for ran in runs for claim in ran.claims[SNAPSHOT])
 
 
-def test_G4_termination_is_announced_online_and_snapshots_agree():
+def test_G4_termination_is_detected_online_and_snapshots_agree():
     for seed in range(40, 50):
         _, truths, found = detect(seed)
         assert truths == [True]
@@ -64,12 +64,12 @@ def test_G4_termination_is_announced_online_and_snapshots_agree():
 
 @pytest.mark.parametrize("mutant", [SignalsTooEarly, ForgetsAnAnswer])
 def test_G4_a_detector_with_a_broken_rule_is_caught(mutant):
-    announced = [detect(seed, mutant)[1] for seed in range(40, 60)]
-    assert any(truths != [True] for truths in announced)
+    results = [detect(seed, mutant)[1] for seed in range(40, 60)]
+    assert any(truths != [True] for truths in results)
 
 
 @pytest.fixture(scope="module")
-def tables_laid() -> list[Snapshot]:
+def philosophers() -> list[Snapshot]:
     """Snapshots of greedy philosophers, before and after they are deadlocked."""
     world = World(example("philosophers:greedy"), 6, policy=RARELY)
     snapshots: list[Snapshot] = []
@@ -79,21 +79,25 @@ def tables_laid() -> list[Snapshot]:
 
 
 def stuck_in(snapshots):
-    return {(str(one.id), process) for one in snapshots for process in deadlock(predicate_input_of(one)).processes}
+    return {
+        (str(snapshot.id), process)
+        for snapshot in snapshots
+        for process in deadlock(predicate_input_of(snapshot)).processes
+    }
 
 
-def test_D4_deadlocks_are_found_by_a_dataframe_program(spark: SparkSession, tables_laid: list[Snapshot]) -> None:
-    found = deadlocked(tables_from_snapshots(spark, tables_laid)).collect()
-    assert {(row.snapshot_id, row.process) for row in found} == stuck_in(tables_laid)
-    assert 0 < len({row.snapshot_id for row in found}) < len(tables_laid)
+def test_D4_deadlocks_are_found_by_a_dataframe_program(spark: SparkSession, philosophers: list[Snapshot]) -> None:
+    found = deadlocked(tables_from_snapshots(spark, philosophers)).collect()
+    assert {(row.snapshot_id, row.process) for row in found} == stuck_in(philosophers)
+    assert 0 < len({row.snapshot_id for row in found}) < len(philosophers)
 
 
 def test_D2_the_stream_evaluates_stable_predicates(
-    spark: SparkSession, tables_laid: list[Snapshot], tmp_path: Path
+    spark: SparkSession, philosophers: list[Snapshot], tmp_path: Path
 ) -> None:
-    store = store_with(tmp_path / "store", tables_laid)
+    store = store_with(tmp_path / "store", philosophers)
     judge_once(spark, store.url, tmp_path / "to", drift_window=0, predicates=("deadlock", "termination"))
     found = verdicts(tmp_path / "to")
     violated = {name for (name, check), verdict in found.items() if check == "deadlock" and verdict == "violated"}
-    assert violated == {name for name, _ in stuck_in(tables_laid)}
+    assert violated == {name for name, _ in stuck_in(philosophers)}
     assert {verdict for (_, check), verdict in found.items() if check == "termination"} == {"undecided"}

@@ -66,7 +66,7 @@ def test_P1_a_changed_lost_or_invented_message_is_found_with_its_channel(protoco
 
 
 @CASES
-def test_P1_the_check_runs_over_the_view_so_that_a_forgotten_one_is_missed(protocol: str, kind: str) -> None:
+def test_P1_the_check_covers_the_view_so_omissions_are_found(protocol: str, kind: str) -> None:
     snapshot = taken(protocol, kind)
     alone = replace(snapshot, fragments={"a": snapshot.fragments["a"]})
     assert [finding.subject for finding in verify(alone).findings] == ["b"]
@@ -83,11 +83,11 @@ def test_P1_either_hash_finds_a_swapped_message_in_flight(hashed_by: str) -> Non
     snapshot = taken("chandy-lamport", FIFO, hashed_by)
     assert verify(snapshot).holds
     fragment = snapshot.fragments["b"]
-    for place, item in enumerate(fragment.in_flight["ab"]):
+    for index, item in enumerate(fragment.in_flight["ab"]):
         items = list(fragment.in_flight["ab"])
-        items[place] = replace(item, frame=replace(item.frame, body=body(*("another" for _ in item.frame.ordinals))))
-        lie = replace(fragment, in_flight={**fragment.in_flight, "ab": tuple(items)})
-        verdict = verify(replace(snapshot, fragments={**snapshot.fragments, "b": lie}))
+        items[index] = replace(item, frame=replace(item.frame, body=body(*("another" for _ in item.frame.ordinals))))
+        changed = replace(fragment, in_flight={**fragment.in_flight, "ab": tuple(items)})
+        verdict = verify(replace(snapshot, fragments={**snapshot.fragments, "b": changed}))
         assert [(finding.check, finding.subject) for finding in verdict.findings] == [("hash", "ab")]
 
 
@@ -98,7 +98,7 @@ def keys(tmp_path: Path) -> Path:
 
 
 def signed(directory: Path, keys: Path) -> tuple[str, Manifest]:
-    """A store with BLAKE3 chains whose processes have signed: what a forger starts from."""
+    """Create a store with BLAKE3 hashes and signatures of all processes: where a forgery begins."""
     store = Store.create(directory)
     name = commit_signed(store, sample(1, view=BLAKE3_VIEW), keys)
     assert StoreLevels(store, Signers(read_public_keys(keys))).verify(name, Level.CAUSAL).findings == ()
@@ -106,7 +106,7 @@ def signed(directory: Path, keys: Path) -> tuple[str, Manifest]:
 
 
 def rewritten(directory: Path, snapshot: Snapshot, signatures: Manifest) -> Store:
-    """A store that a forger has made anew, every byte of it, but for the signatures: those are the true ones."""
+    """A store whose every byte is rewritten by a forger, except for the signatures, which are the true ones."""
     store = Store.create(directory)
     name = begin(store, snapshot.id.counter)
     manifest = store.write_snapshot(snapshot)
@@ -133,14 +133,14 @@ def test_P1_signatures_find_rewritten_frames_and_frontiers(
     assert [(finding.check, finding.subject) for finding in found] == [("signature", process) for process in caught]
 
 
-def test_P1_the_chain_finds_a_lie_that_a_receiver_signed(tmp_path: Path, keys: Path) -> None:
-    """It has a key of its own, and so its signature is good; what the sender signed is the hash of other frames."""
-    lie = sample(1, view=BLAKE3_VIEW)
-    b = lie.fragments["b"]
+def test_P1_the_chain_finds_wrong_frames_signed_by_the_receiver(tmp_path: Path, keys: Path) -> None:
+    """The receiver's signature is valid, since it has its key; but the sender signed a hash of other frames."""
+    forged = sample(1, view=BLAKE3_VIEW)
+    b = forged.fragments["b"]
     first, last = b.in_flight["a->b"]
     b.in_flight["a->b"] = (first, replace(last, frame=replace(last.frame, body=body("last but not sent"))))
     store = Store.create(tmp_path / "store")
     name = begin(store, 1)
-    store.commit(name, sign(name, store.write_snapshot(lie), keys), store.state().next_position, at_us=30)
+    store.commit(name, sign(name, store.write_snapshot(forged), keys), store.state().next_position, at_us=30)
     found = StoreLevels(store, Signers(read_public_keys(keys))).verify(name, Level.CAUSAL).findings
     assert [(finding.check, finding.subject) for finding in found] == [("hash", "a->b")]

@@ -73,13 +73,13 @@ def test_M1_a_snapshot_of_any_topology_completes_and_is_exact(channels: tuple[st
     check_all(network)
 
 
-def test_M1_a_snapshot_is_initiated_at_as_many_processes_as_it_takes() -> None:
-    asked = those(CoordinatorHost(view("a>c", "b>c", "c>d")).handle(SnapshotWanted()), RequestRecording)
-    assert {order.process for order in asked} == {"a", "b"}
+def test_M1_a_snapshot_is_initiated_at_as_many_processes_as_needed() -> None:
+    requests = those(CoordinatorHost(view("a>c", "b>c", "c>d")).handle(SnapshotWanted()), RequestRecording)
+    assert {order.process for order in requests} == {"a", "b"}
 
 
 @pytest.mark.parametrize("wrong", [3, 1], ids=["gap or reordering", "duplicate"])
-def test_M2_a_broken_channel_is_named_and_its_snapshot_is_not_called_good(wrong: int) -> None:
+def test_M2_a_broken_channel_is_named_and_its_snapshot_is_rejected(wrong: int) -> None:
     topology = view("p>q")
     sender, receiver = Playbook(ChandyLamport("p", topology)), Playbook(ChandyLamport("q", topology))
     for message in ("a", "b", "c"):
@@ -88,7 +88,7 @@ def test_M2_a_broken_channel_is_named_and_its_snapshot_is_not_called_good(wrong:
     with pytest.raises(ProtocolViolation, match=f"message {wrong}") as violation:
         receiver.handle(received("pq", frame(wrong, "?")))
     assert violation.value.channel == "pq"
-    # A host that went on all the same would get this:
+    # A host that continued anyway would get this:
     fragments = {"p": sender.finishes(request(S1)), "q": receiver.finishes(marker("pq", S1))}
     verdict = verify(Snapshot(S1, "chandy-lamport", ("p",), topology, fragments))
     assert [finding.subject for finding in verdict.findings] == ["pq"]
@@ -187,7 +187,7 @@ def test_V1_a_higher_index_records_every_missing_one_before_delivery() -> None:
 
 def test_V1_a_channel_is_complete_when_the_relayed_count_has_arrived() -> None:
     play = Playbook(LaiYang("p", view("q>p", kind=UNORDERED)))
-    play.handle(request(S1))  # a quiet process is asked
+    play.handle(request(S1))  # a quiet process gets a request
     play.ignores(SentCountRelayed(S1, "qp", 2))
     play.handle(received("qp", frame(3, "after the cut", index=1)))
     play.handle(received("qp", frame(2, "b", index=0)))
@@ -265,7 +265,7 @@ def test_E7_processes_free_their_buffers_without_a_coordinator() -> None:
     play = p()
     play.handle(request(S1))
     play.handle(received("qp", frame(1, "kept for S1")))
-    # The host has waited for long enough, and says so; the application went on meanwhile.
+    # The host has waited long enough, and reports it; the application has continued in between.
     play >> SnapshotAborted(S1) << [DropRecording(S1, "aborted")]
     assert not play.machine.open
 

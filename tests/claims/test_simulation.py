@@ -1,4 +1,4 @@
-"""The promises that the simulator keeps: exploration, mutants, replay, explanation."""
+"""The promises of the simulator: exploration, mutants, replay, explanation."""
 
 import pytest
 from tests.simulation.systems import players
@@ -29,7 +29,7 @@ def test_P3_a_broken_protocol_has_a_shortest_counterexample():
     assert explored.path
 
 
-def test_P4_each_checker_is_the_only_catcher_of_a_mutant():
+def test_P4_each_checker_alone_catches_some_mutant():
     alone = {mutant.caught_by[0]: mutant for mutant in MUTANTS if len(mutant.caught_by) == 1}
     assert set(alone) == {checker.name for checker in all_checkers()}
     quick = [alone["cut-consistent"], alone["channels-exact"], alone["proof-verifies"]]
@@ -63,7 +63,7 @@ def test_R1_each_message_takes_effect_once_despite_many_rollbacks(protocol):
     assert [str(violation) for violation in world.violations] == []
 
 
-def test_R1_the_product_continues_correctly_from_every_possible_snapshot():
+def test_R1_the_real_code_continues_correctly_from_every_snapshot():
     for name in ("pair-cl-rollback", "pair-ly-rollback"):
         explored = explore(scenario(name))
         assert explored.holds, explored.problem

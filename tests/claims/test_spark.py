@@ -1,4 +1,4 @@
-"""P1, S3 and D1, on Spark: snapshots are tables that are asked by field, and their proofs are recomputed there."""
+"""P1, S3 and D1, on Spark: snapshots are tables that are queried by field, and their proofs are recomputed there."""
 
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -24,21 +24,21 @@ from strobe.spark.schema.variant_encoding import to_variant
 
 spark = conftest.spark
 
-SPOILT = (other_message, missing_frame, swapped_frames, forgotten_channel_state, inconsistent_cut)
+APPLIED = (other_message, missing_frame, swapped_frames, forgotten_channel_state, inconsistent_cut)
 GOOD = 5
 
 
 @pytest.fixture(scope="module")
 def store_url(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A store with good snapshots, and after them one for each of some ways to spoil one."""
+    """A store with good snapshots, followed by one for each of several mutations."""
     snapshots = list(good_snapshots(81, GOOD))
-    for counter, mutation in enumerate(SPOILT, start=GOOD + 1):
+    for counter, mutation in enumerate(APPLIED, start=GOOD + 1):
         snapshots += mutants(mutation, "claims", 1, counter)
     return store_with(tmp_path_factory.mktemp("claims") / "store", snapshots).url
 
 
 def balance_of(fragment: Fragment) -> int | None:
-    """What SQL should see; nothing where the state is opaque."""
+    """Return the balance that SQL should see: None if the state is opaque."""
     state = fragment.state
     assert state is not None
     return msgspec.msgpack.decode(state.data)["balance"] if state.encoding == MSGPACK else None
@@ -46,9 +46,9 @@ def balance_of(fragment: Fragment) -> int | None:
 
 def test_P1_spark_recomputes_the_proof_from_the_stored_bytes_alone(spark: SparkSession, store_url: str) -> None:
     rows = verdicts(store_url)
-    assert [row.verdict for row in rows] == [c.HOLDS] * GOOD + [c.VIOLATED] * len(SPOILT)
-    for row, counter in zip(rows[GOOD:], range(GOOD + 1, GOOD + 1 + len(SPOILT)), strict=True):
-        (mutant,) = mutants(SPOILT[counter - GOOD - 1], "claims", 1, counter)
+    assert [row.verdict for row in rows] == [c.HOLDS] * GOOD + [c.VIOLATED] * len(APPLIED)
+    for row, counter in zip(rows[GOOD:], range(GOOD + 1, GOOD + 1 + len(APPLIED)), strict=True):
+        (mutant,) = mutants(APPLIED[counter - GOOD - 1], "claims", 1, counter)
         assert sorted(row.reason.split("; ")) == sorted(str(finding) for finding in verify(mutant).findings)
 
 

@@ -1,4 +1,4 @@
-"""The promises about the store. The thorough tests are in tests/storage."""
+"""The promises about the store. More thorough tests are in tests/storage."""
 
 import re
 import signal

@@ -1,4 +1,4 @@
-"""The promises about what a store keeps, how far it is verified, and who signed it."""
+"""The promises about retention, levels of verification, and signatures."""
 
 from pathlib import Path
 

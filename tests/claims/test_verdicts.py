@@ -1,4 +1,4 @@
-"""The promise that what a person declared is judged while the system runs."""
+"""The promise that declared conditions are judged while the system runs."""
 
 import json
 import os

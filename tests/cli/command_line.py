@@ -1,4 +1,4 @@
-"""Runs the command line, in this process and in one of its own, and makes what it is given to chew on."""
+"""Helpers that run the command line, in this process or in a separate one, and create stores for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BANK = f"{REPOSITORY / 'examples' / 'bank.py'}:bank"
 
 
 class Result(NamedTuple):
-    """What a command has printed, and its exit code."""
+    """Output and exit code of a command."""
 
     code: int
     out: str
@@ -30,14 +30,14 @@ class Result(NamedTuple):
 
     @property
     def error(self) -> str:
-        """The message, in one line. It must be a paragraph: no traceback, nothing else on stdout."""
+        """The error message, joined into one line. Fails if stderr does not begin with it or has a traceback."""
         assert self.err.startswith("error: "), self.err
         assert "Traceback" not in self.err
         return " ".join(self.err.split())
 
 
 def run(*words: str | Path) -> Result:
-    """Run a command line in this process."""
+    """Run a command in this process."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main([str(word) for word in words])
@@ -45,14 +45,14 @@ def run(*words: str | Path) -> Result:
 
 
 def run_apart(*words: str | Path, cwd: Path = REPOSITORY, timeout_s: float = 180.0) -> Result:
-    """Run a command line in a process of its own, which is killed if it does not end."""
+    """Run a command in a separate process, which is killed after a timeout."""
     command = [sys.executable, "-m", "strobe.cli", *map(str, words)]
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=timeout_s)
     return Result(done.returncode, done.stdout, done.stderr)
 
 
 def simulated_store(directory: Path, *options: str) -> Path:
-    """Make a store with the snapshots of a short run."""
+    """Create a store with the snapshots of a short simulation."""
     store = directory / "store"
     result = run("simulate", BANK, "--snapshots", "3", "--faults", "none", "--store", store, *options)
     assert result.code == 0, result
@@ -60,7 +60,7 @@ def simulated_store(directory: Path, *options: str) -> Path:
 
 
 def refused(result: Result, *parts: str) -> None:
-    """Assert that the input was refused, in one paragraph that has these parts."""
+    """Assert that the input was refused, with an error message that contains these parts."""
     assert result.code == 2, result
     assert result.out == ""
     for part in parts:

@@ -1,4 +1,4 @@
-"""What tests of commands share: a store to work on, and this installation on the path, as users have it."""
+"""Fixtures of the command tests: a store to work on, and this installation's commands on the PATH."""
 
 import os
 import shutil
@@ -16,11 +16,11 @@ def installation_on_the_path(monkeypatch):
 
 @pytest.fixture(scope="module")
 def pristine(tmp_path_factory):
-    """A store with the snapshots of a run without faults."""
+    """A store with the snapshots of a simulation without faults."""
     return simulated_store(tmp_path_factory.mktemp("pristine"))
 
 
 @pytest.fixture
 def store(pristine, tmp_path):
-    """A copy to damage."""
+    """A copy of `pristine` that a test may damage."""
     return shutil.copytree(pristine, tmp_path / "store")

@@ -1,4 +1,4 @@
-"""Makes random systems as files: correct ones, and the same with one mistake of a user's in it."""
+"""Generates random systems as files: correct ones, and the same with one mistake of a user's."""
 
 from collections.abc import Callable
 from random import Random
@@ -75,13 +75,13 @@ Methods = dict[str, list[str]]
 
 
 class Mistake(NamedTuple):
-    """`change` puts it into the methods of a process; `told` is what the error says of it, as a regular expression.
+    """`change` puts the mistake into the methods of a process; `message` is a regular expression for the error.
 
-    `code` is the exit code; `late` ones show only when the process runs, so `strobe up` does not refuse them.
+    `code` is the exit code. A `late` mistake shows only when the process runs, so `strobe up` does not refuse it.
     """
 
     code: int
-    told: str
+    message: str
     change: Callable[[Methods, str], None] = lambda methods, kind: None
     options: str = ""
     late: bool = False
@@ -221,7 +221,7 @@ MISTAKES: dict[str, Mistake] = {
 
 
 def topology(names: list[str], chance: Random) -> list[str]:
-    """Return channels that reach everybody: a ring, and some more at random."""
+    """Return channels that reach every process: a ring, and a few random ones."""
     pairs = {(name, names[(place + 1) % len(names)]) for place, name in enumerate(names)}
     for _ in range(chance.randrange(4)):
         source, target = chance.choice(names), chance.choice(names)
@@ -237,7 +237,7 @@ def class_of(name: str, methods: Methods, balance: int) -> list[str]:
 
 
 class Made(NamedTuple):
-    """A system as the text of a file, and the class that has the mistake."""
+    """The text of a system's file, and the class that has the mistake."""
 
     text: str
     kind: str
@@ -255,16 +255,16 @@ def make(seed: int, mistake: Mistake | None = None) -> Made:
     """Return the system of `seed`, with `mistake` in one of its processes."""
     chance = Random(seed)
     names = [f"p{number}" for number in range(chance.randrange(2, 6))]
-    guilty = chance.choice(names)
-    lines, entries, kind_of_guilty = [HEAD], [], ""
+    mistaken = chance.choice(names)
+    lines, entries, mistaken_class = [HEAD], [], ""
     for number, name in enumerate(names):
         kind = chance.choice(list(KINDS))
-        if name == guilty and mistake is not None:
+        if name == mistaken and mistake is not None:
             kind = chance.choice(mistake.kinds)
         methods = {key: list(value) for key, value in KINDS[kind].items()}
         class_name = f"{kind}{number}"
-        if name == guilty:
-            kind_of_guilty = class_name
+        if name == mistaken:
+            mistaken_class = class_name
             if mistake is not None:
                 mistake.change(methods, kind)
         lines += class_of(class_name, methods, chance.randrange(50))
@@ -273,4 +273,4 @@ def make(seed: int, mistake: Mistake | None = None) -> Made:
     system = (
         f"System({{{', '.join(entries)}}}, [{', '.join(topology(names, chance))}], messages=[Amount, Note]{options})"
     )
-    return Made("\n".join([*lines, f"mine = {system}", ""]), kind_of_guilty)
+    return Made("\n".join([*lines, f"mine = {system}", ""]), mistaken_class)

@@ -35,7 +35,7 @@ def changes_kept(state: KeyedState[Any]) -> int:
 
 
 class Writing:
-    """A frozen state on its way to the store, with the dict that it must come out as."""
+    """A frozen state while it is written to the store, and the dict that reading it back must give."""
 
     def __init__(self, frozen: Frozen, expected: dict[Any, Any]) -> None:
         self.frozen = frozen
@@ -50,7 +50,7 @@ class Writing:
 
 
 class KeyedStateMachine(RuleBasedStateMachine):
-    """Any order of writes, deletions, freezes, slices and closes, beside plain dicts that are copied."""
+    """Any order of writes, deletions, freezes, slices and closes, compared with copies of a plain dict."""
 
     frozen = Bundle("frozen")
     underway = Bundle("underway")
@@ -88,7 +88,7 @@ class KeyedStateMachine(RuleBasedStateMachine):
 
     @rule(target=underway, writing=consumes(frozen), parent=finished)
     def write_changes(self, writing: Writing, parent: Writing) -> Writing:
-        """A delta where it can be, on any earlier one that was written; else everything."""
+        """Write a delta if possible, on any earlier freeze that was written; otherwise write everything."""
         if writing.frozen.can_delta(parent.number):
             writing.parent = parent
         writing.rest = writing.frozen.slices(parent.number if writing.parent else None)
@@ -117,7 +117,7 @@ class KeyedStateMachine(RuleBasedStateMachine):
         self.state.forget_changes(writing.number)
 
     @invariant()
-    def is_as_the_dict(self) -> None:
+    def equals_the_dict(self) -> None:
         assert len(self.state) == len(self.model)
         assert bool(self.state) == bool(self.model)
         assert dict(self.state) == self.model
@@ -160,7 +160,7 @@ def test_E4_a_write_right_after_the_freeze_never_shows_up_in_it() -> None:
     assert loaded(b"".join(pieces), value_type=int) == expected
 
 
-def test_E4_several_are_frozen_at_once_and_each_is_right() -> None:
+def test_E4_several_freezes_at_once_are_each_correct() -> None:
     state: KeyedState[int] = KeyedState(int)
     frozen, expected = [], []
     for turn in range(5):
@@ -188,7 +188,7 @@ def test_a_dropped_closed_or_written_freeze_costs_nothing() -> None:
     assert state._entries.views == []
 
 
-def test_one_is_written_once_and_not_after_it_was_closed() -> None:
+def test_a_freeze_is_written_once_and_not_after_it_was_closed() -> None:
     state: KeyedState[int] = KeyedState(int)
     frozen = state.freeze()
     slices = frozen.slices()
@@ -280,7 +280,7 @@ def test_E5_change_sets_are_bounded_even_if_nothing_commits() -> None:
     assert state.freeze().can_delta(last.number)
 
 
-def test_forgotten_changes_are_let_go_by_the_next_snapshot() -> None:
+def test_forgotten_changes_are_freed_by_the_next_snapshot() -> None:
     state: KeyedState[int] = KeyedState(int)
     state.freeze()
     state.update(dict.fromkeys(map(str, range(1000)), 1))

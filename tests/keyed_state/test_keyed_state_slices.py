@@ -40,7 +40,7 @@ def test_slices_are_small_if_nothing_has_changed() -> None:
     assert len(list(state.freeze().slices(first.number))) > 4
 
 
-def test_E4_slices_look_at_few_keys_even_if_most_are_stale() -> None:
+def test_E4_slices_read_few_keys_even_if_most_are_stale() -> None:
     state: KeyedState[int] = KeyedState(int)
     state.freeze().close()
     state.update(dict.fromkeys(map(str, range(40_000)), 1))
@@ -53,7 +53,7 @@ def test_E4_slices_look_at_few_keys_even_if_most_are_stale() -> None:
 
 @pytest.mark.parametrize("value_bytes", [10, 1000, 100_000])
 def test_E4_slices_are_small_even_if_shards_are_large(monkeypatch: pytest.MonkeyPatch, value_bytes: int) -> None:
-    monkeypatch.setattr(entries, "_MASK", 0)  # everything is in one
+    monkeypatch.setattr(entries, "_MASK", 0)  # everything is in one shard
     state = KeyedState(bytes)
     count = 8_000_000 // (value_bytes + 10)
     for number in range(count):
@@ -173,7 +173,7 @@ def test_a_value_of_another_type_is_refused_when_it_is_set() -> None:
         KeyedState.from_segments([pack_header("base") + part({"k": "text"})], int)
 
 
-def test_missing_keys_are_missing() -> None:
+def test_missing_keys_behave_as_in_a_dict() -> None:
     state = KeyedState(int)
     with pytest.raises(KeyError):
         state["a"]

@@ -1,4 +1,4 @@
-"""A computation for the live tests that begins at one process, and whose end is detected online (G4)."""
+"""A computation for the live tests that starts at one process and whose termination is detected online (G4)."""
 
 import msgspec
 
@@ -19,7 +19,7 @@ class Pile(msgspec.Struct):
 
 
 class Worker(Process):
-    """A task of size n is one step, and leaves two of size n - 1 for anybody."""
+    """A task of size n takes one step, and sends two tasks of size n - 1 to random processes."""
 
     def __init__(self, *tasks):
         self.pile = Pile(list(tasks))

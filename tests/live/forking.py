@@ -1,9 +1,9 @@
-"""Starts programs of ours by forking a process that has imported Strobe: of a short run, most is imports otherwise.
+"""Starts Strobe's programs by forking a process that has imported Strobe, since imports take most of a short run.
 
-A program is its own process of the operating system, with its own session, environment and standard streams, as if it
-had been started by `python -m`. The tests of commands start theirs in the usual way, and so does the soak.
+A program is a separate process of the operating system, with its own session, environment and standard streams, as if
+it had been started by `python -m`. The tests of commands start theirs in the usual way, and so does the soak.
 
-    python -u -m tests.live.forking NUMBER      the process that is forked, which listens at a socket
+    python -u -m tests.live.forking NUMBER      the process that forks; it listens at the socket of this number
 """
 
 import atexit
@@ -24,7 +24,7 @@ import msgspec
 
 ROOT = Path(__file__).parents[2]
 REQUEST_BYTES_MAX = 1 << 17
-# What programs of Strobe import, also in functions.
+# Modules that Strobe's programs import, including imports inside functions.
 IMPORTED = (
     "strobe.cli.live.coordinator",
     "strobe.cli.live.node",
@@ -35,7 +35,7 @@ IMPORTED = (
 
 
 class Start(msgspec.Struct, tag=True):
-    """Start a module; the first of the descriptors that come along is for its output, the others keep their numbers."""
+    """Start a module. The first descriptor sent along is for its output; the others keep their numbers."""
 
     module: str
     arguments: list[str]
@@ -45,13 +45,13 @@ class Start(msgspec.Struct, tag=True):
 
 
 class Reap(msgspec.Struct, tag=True):
-    """A program has ended: tell its exit code, and let its number go."""
+    """Reap a program that has ended, and answer with its exit code."""
 
     pid: int
 
 
 class Forked:
-    """What `subprocess.Popen` is of a program that was started here."""
+    """Stands for `subprocess.Popen` of a forked program."""
 
     def __init__(self, command, *, stdin, stdout, stderr, env, pass_fds, start_new_session):
         assert (command[0], command[1], stdin) == (sys.executable, "-m", subprocess.DEVNULL)
@@ -61,7 +61,7 @@ class Forked:
         start = Start(command[2], command[3:], dict(env), str(Path.cwd()), list(pass_fds))
         self.pid = _ask(start, [stdout if isinstance(stdout, int) else stdout.fileno(), *pass_fds])
         self.returncode = None
-        # It stays valid: nobody else reaps the program.
+        # It stays valid, because only `_ended` reaps the program.
         self._descriptor = os.pidfd_open(self.pid)
         _forked.append(self)
 
@@ -94,8 +94,8 @@ _forked = []
 
 
 def programs():
-    """Return the words that those programs were started with that have not ended; /proc does not have them."""
-    return {str(one.pid): one.arguments for one in list(_forked) if one.poll() is None}
+    """Return the arguments of the forked programs that still run, by process id; /proc does not have them."""
+    return {str(forked.pid): forked.arguments for forked in list(_forked) if forked.poll() is None}
 
 
 def _ask(request, descriptors=()):
@@ -106,7 +106,7 @@ def _ask(request, descriptors=()):
 
 @cache
 def _server():
-    """Start the process that is forked; it ends with this one, since the socket is closed then."""
+    """Start the process that forks. It ends with this one, because that closes the socket."""
     ours, theirs = socket.socketpair(AF_UNIX, SOCK_SEQPACKET)
     number = theirs.fileno()
     command = [sys.executable, "-u", "-m", __name__, str(number)]
@@ -123,7 +123,7 @@ def _end(ours, process):
 
 
 def serve(number):
-    """Fork a process for each program; return in it, with what it is to run. In this one, end at the end of input."""
+    """Fork a process for each program; in the child, return the program to run. Here, exit at the end of input."""
     for module in IMPORTED:
         import_module(module)
     assert len(list(Path("/proc/self/task").iterdir())) == 1, "a process with threads cannot be forked"
@@ -146,7 +146,7 @@ def serve(number):
 
 
 def become(start, descriptors):
-    """Make this process what `subprocess.Popen` would have made of it."""
+    """Give this process what `subprocess.Popen` would have given it."""
     os.setsid()
     output, *others = descriptors
     os.dup2(output, 1)

@@ -1,9 +1,9 @@
-"""`strobe` with a fuse: the program kills itself right after a step that tests name (`python -m tests.live.fused`).
+"""`strobe` with a fuse: the program kills itself right after a step named by a test (`python -m tests.live.fused`).
 
-The environment names a file. Where it exists, it says who dies after which step: `coordinator ENTRY_LINKED Commit`, `b
-BLOB_SYNCED`, `a OUTPUT_WRITTEN`. Whoever dies removes it first: each fuse burns once. With STOP as the last word it is
-stopped instead, having left its number in a file beside. The environment may also say after how many entries of the log
-there is a checkpoint, so that a short run has several.
+The environment names a file. If it exists, it says which program dies after which step: `coordinator ENTRY_LINKED
+Commit`, `b BLOB_SYNCED`, `a OUTPUT_WRITTEN`. The program removes the file first, so each fuse works once. With STOP as
+the last word, the program is stopped instead, and its process id is in a file beside. The environment may also set the
+number of log entries between two checkpoints, so that a short run has several.
 """
 
 import os
@@ -32,21 +32,21 @@ class Fuse:
         self.entry = ""
 
     def burn(self, step):
-        """A step has been done."""
+        """Kill or stop this program if the file names it and this step."""
         try:
             words = self.path.read_text().split()
-        except FileNotFoundError:  # there is none, or it has just burnt in another program
+        except FileNotFoundError:  # there is none, or another program has just removed it
             return
         stop = words[-1:] == [STOP]
         here = [self.name, step.name, self.entry if step.name.startswith("ENTRY") else ""]
         if words[: -1 if stop else None] == [word for word in here if word]:
             self.path.unlink()
             self.path.with_suffix(STOPPED).write_text(str(os.getpid()))
-            # To this very thread: it goes no further, while a signal to the program may first wake another one.
+            # Sent to this thread, which stops at once; a signal to the process may wake another thread first.
             signal.pthread_kill(threading.get_ident(), signal.SIGSTOP if stop else signal.SIGKILL)
 
     def fit(self):
-        """Be told of every step from here on."""
+        """Call `burn` after every step from now on."""
         append, stage = log.Log.append, sink_staging.Staging.__init__
 
         def append_noted(this, entry, position):
@@ -62,7 +62,7 @@ class Fuse:
 
 
 def name_of(arguments):
-    """Return who this program is: the coordinator, or the process that it runs."""
+    """Return the name of this program: `coordinator`, or the process that it runs."""
     return arguments[arguments.index("--name") + 1] if "--name" in arguments else arguments[0]
 
 

@@ -1,4 +1,4 @@
-"""A live system for tests: real processes, watched over the coordinator's API. Waiting is polling with a deadline."""
+"""A live system for tests: real processes, watched through the coordinator's API by polling with a deadline."""
 
 import os
 import secrets
@@ -43,7 +43,7 @@ IN_ITS_PLACE = {
 
 
 def wait_until(what, check, seconds=DEADLINE_S, between=lambda: None):
-    """Return the first true value of `check()`; fail by name where none comes."""
+    """Return the first true value of `check()`; at the deadline, fail with `what`."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         between()
@@ -55,7 +55,7 @@ def wait_until(what, check, seconds=DEADLINE_S, between=lambda: None):
 
 
 class Footprint(msgspec.Struct):
-    """What a process of the operating system occupies."""
+    """The resources of a process of the operating system."""
 
     memory_bytes: int
     descriptors: int
@@ -70,18 +70,18 @@ class Footprint(msgspec.Struct):
 
 
 def steady_growth(samples):
-    """Return by how much it grows for each unit, at least, between three of four pairs of (units, amount).
+    """Return the lower quartile of the growth per unit, over all pairs of the samples (units, amount).
 
-    A leak grows between any two of them. What is taken once, because the machine was busy, does not count.
+    A leak grows between any two samples. Memory that is allocated once, for example on a busy machine, does not count.
     """
     slopes = sorted((more - less) / (later - sooner) for (sooner, less), (later, more) in combinations(samples, 2))
     return slopes[len(slopes) // 4]
 
 
 def assert_no_leak(samples, memory_bytes_each):
-    """Check (units, footprints): `memory_bytes_each` is what a unit may take of each who is named, and of the others.
+    """Check samples of (units, footprints). `memory_bytes_each` limits growth per unit, by process or "" for others.
 
-    Descriptors and threads come and go by one or two, and do not become more.
+    The number of descriptors and threads may vary by one or two, but must not grow.
     """
     for who in samples[0][1]:
         grown = steady_growth([(units, found[who].memory_bytes) for units, found in samples])
@@ -93,17 +93,17 @@ def assert_no_leak(samples, memory_bytes_each):
 
 
 class Live:
-    """A running system; children that end are started again while something is waited for."""
+    """A running system; waiting for something also restarts children that have ended."""
 
     def __init__(self, supervisor, proxy, names):
         self.supervisor = supervisor
         self.proxy = proxy
         self.names = tuple(names)
-        # Those who run on local disk look into the directory.
+        # Tests on local disk look into the directory.
         self.store = supervisor.store if "://" in supervisor.store else Path(supervisor.store)
         self.client = supervisor.client
         self.gone = []
-        # How often the coordinator is to end because another one was started; it is started again then.
+        # How many times the coordinator has yet to end because another one has taken over; it is restarted then.
         self.takeovers = 0
 
     def tick(self):
@@ -115,7 +115,7 @@ class Live:
             self.takeovers -= 1
 
     def status(self):
-        """Return the status, or None while no coordinator answers. Who had left and is needed again is started."""
+        """Return the status, or None while no coordinator answers; start departed processes that are needed again."""
         self.tick()
         try:
             status = self.client.status()
@@ -144,7 +144,7 @@ class Live:
             raise AssertionError(f"{error}\n{self.logs()}") from None
 
     def committed(self):
-        """Return how many snapshots were committed so far, removed ones included."""
+        """Return how many snapshots have been committed, including removed ones."""
         state = Store.open(self.store).state()
         return len(state.committed) + len(state.removed)
 
@@ -180,9 +180,9 @@ class Live:
         assert self.supervisor.kill(name, number), f"{name} is not running"
 
     def take_over(self, stop=None, meanwhile=lambda: None):
-        """Stop the coordinator, start another one that takes over and is killed, and let the first go on: it must end.
+        """Stop the coordinator, let another one take over, kill that, and continue the first one: it must end.
 
-        Tell whether there was one that led. It may be stopped in another way, and something done before it goes on.
+        Return False if no coordinator led. `stop` may stop it in another way. `meanwhile` runs before it continues.
         """
         status = self.status()
         first = self._child(COORDINATOR)
@@ -211,7 +211,7 @@ class Live:
         return True
 
     def wait_ended(self, name):
-        """Wait until a program that was killed has ended; it is not started again meanwhile."""
+        """Wait until a program that was killed has ended, without restarting it."""
         self._child(name).process.wait(DEADLINE_S)
 
     def end(self, name):
@@ -220,7 +220,7 @@ class Live:
         self._child(name).ended = True
 
     def start_again(self, name):
-        """Start a program that was ended: another run of it, which joins where its process has left."""
+        """Start a program that has ended, as a new run of it, which joins if its process has left."""
         child = self._child(name)
         if name != COORDINATOR:
             child.arguments[child.arguments.index("--run") + 1] = secrets.token_hex(8)
@@ -228,7 +228,7 @@ class Live:
 
     @contextmanager
     def replaced(self, name):
-        """Wait until a program that does not go on is missed, and start another in its place; gives the first."""
+        """Wait until a stopped program is missed, and start another one in its place; yield the first one's process."""
         self.wait(
             f"{name} to be missed", lambda s: any(one.name == name and one.state == "missing" for one in s.processes)
         )
@@ -241,7 +241,7 @@ class Live:
             first.wait()
 
     def judge_pid(self):
-        """Return the process that judges for the coordinator, or None while there is none."""
+        """Return the process id of the coordinator's judge, or None while there is none."""
         coordinator = self.supervisor.pid(COORDINATOR)
         with suppress(OSError):
             for pid in Path(f"/proc/{coordinator}/task/{coordinator}/children").read_text().split():
@@ -253,7 +253,7 @@ class Live:
         return self.supervisor._children[name]
 
     def aborted(self, words=""):
-        """Return the aborted snapshots whose reason has these words, as far as the status has them."""
+        """Return the aborted snapshots in the status whose reason contains `words`."""
         status = self.status()
         return [one for one in (status.finished if status else []) if one.outcome == "aborted" and words in one.reason]
 
@@ -279,7 +279,7 @@ class Live:
             raise AssertionError(f"{error}\n{self.logs()}") from None
 
     def wait_released(self, system, snapshot, output):
-        """Wait until what `snapshot` covers is in the files: nodes are told of a commit when it is in the store."""
+        """Wait until the output that `snapshot` covers is released, which happens after the commit."""
         for name, (position, *_) in clerks.covered_by(system, snapshot).items():
             path = output / f"{name}.jsonl"
             wait_until(
@@ -289,7 +289,7 @@ class Live:
             )
 
     def footprints(self):
-        """Return what each process of the system occupies now."""
+        """Return the current resources of each process of the system."""
         pids = {name: self.supervisor.pid(name) for name in (*self.names, COORDINATOR)}
         return {name: Footprint.of(pid) for name, pid in pids.items() if pid is not None}
 
@@ -306,7 +306,7 @@ def _tail(path):
 
 
 def put_in_place(store, what):
-    """Put into the place of a store that was moved away what `what` says."""
+    """Put nothing, an empty directory or another store, as `what` says, in the place of a store that was moved away."""
     if what == "empty":
         store.mkdir()
     if what == "another":
@@ -315,7 +315,7 @@ def put_in_place(store, what):
 
 @contextmanager
 def moved_away(store, what):
-    """Move the store away meanwhile; nothing may be written where it was."""
+    """Move the store away for the duration of the block; nothing may be written in its place."""
     elsewhere = store.with_name("elsewhere")
     store.rename(elsewhere)
     put_in_place(store, what)
@@ -326,14 +326,26 @@ def moved_away(store, what):
     elsewhere.rename(store)
 
 
+def copy_running(store, copy):
+    """Copy a store that is being written to: first its log, so that the copy has all blobs that the log names."""
+    shutil.copytree(store / "log", copy / "log")
+    without_log = shutil.ignore_patterns("log")
+    shutil.copytree(store, copy, ignore=without_log, copy_function=_copy_if_there, dirs_exist_ok=True)
+
+
+def _copy_if_there(source, target):
+    with suppress(FileNotFoundError):
+        shutil.copy2(source, target)
+
+
 @contextmanager
-def older_copy(store, entries):
-    """Put an older copy of the store in its place meanwhile, with fewer entries; nothing may be appended to its log."""
+def older_copy(store, end):
+    """Put a copy with the log entries before `end` in the store's place for a while; nothing may be appended to it."""
     elsewhere = store.with_name("elsewhere")
     store.rename(elsewhere)
     (store / "log").mkdir(parents=True)
     shutil.copy(elsewhere / "strobe.json", store)
-    kept = sorted((elsewhere / "log").iterdir())[:-entries]
+    kept = [path for path in (elsewhere / "log").iterdir() if int(path.stem) < end]
     for path in kept:
         shutil.copy(path, store / "log")
     yield
@@ -365,10 +377,10 @@ def running(
     store=None,
     popen=forking.Forked,
 ):
-    """Run `system` in `directory`, or on the store with that URL; at the end nothing of it is left.
+    """Run `system` in `directory`, or on the store with that URL; no program is left running at the end.
 
-    `settings` are those of system.toml, as table.key. What was killed is started again sooner than usual. `popen`
-    starts programs.
+    `settings` are those of system.toml, as table.key. Killed programs are restarted sooner than usual. `popen` starts
+    programs.
     """
     chosen = [word for key, value in (settings or {}).items() for word in ("--set", f"{key}={value}")]
     addresses = ["--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"]
@@ -377,7 +389,7 @@ def running(
         stack.enter_context(patch.object(children, "RESTART_S_MAX", RESTART_S_MAX))
         stack.enter_context(patch.object(children, "subprocess", SimpleNamespace(Popen=popen, DEVNULL=DEVNULL)))
         proxy = stack.enter_context(Proxy()) if through_proxy else None
-        # Behind a proxy, nodes are started when the proxy knows where the coordinator is.
+        # Behind a proxy, nodes are started when the proxy knows the coordinator's address.
         at_once = [] if proxy else processes
         Store.open_or_create(store or directory / "store")
         supervisor = Supervisor(
@@ -397,7 +409,7 @@ def running(
 
 @contextmanager
 def running_with_fuse(directory, system, processes, *options, every=None):
-    """Run a system of the ledger whose programs have a fuse; gives it, its fuse, and where its output is released."""
+    """Run a system of the ledger whose programs have a fuse; yield it, its fuse file, and its output directory."""
     output, fuse = directory / "output", directory / "fuse"
     output.mkdir()
     environment = {
@@ -419,7 +431,7 @@ def running_with_fuse(directory, system, processes, *options, every=None):
 
 
 def complete_snapshots(store):
-    """Return every complete snapshot, loaded: each byte is checked by that."""
+    """Load and return every complete snapshot, which checks each byte."""
     opened = Store.open(store)
     return [opened.load(name) for _, name, _ in opened.list()]
 
@@ -435,7 +447,7 @@ def verify_all(store):
 
 
 class Checked(msgspec.Struct):
-    """What was found in order after a run."""
+    """The number of snapshots, messages and lines that were checked after a run."""
 
     snapshots: int
     messages: int
@@ -443,10 +455,10 @@ class Checked(msgspec.Struct):
 
 
 def check_everything(system, store, output=None):
-    """Check all there is to check of a system that has ended, and that nothing is left over.
+    """Check everything that a system which has ended leaves behind.
 
-    Every complete snapshot's bytes, its proof, and that it has each message exactly once; what was released, byte for
-    byte; that nothing is left in tmp/, nor of snapshots that were aborted once they are collected.
+    Every complete snapshot: its bytes, its proof, and that it has each message exactly once. The released output, byte
+    for byte. That no file is left in tmp/, and after a collection no blob of an aborted snapshot.
     """
     verify_all(store)
     snapshots = complete_snapshots(store)
@@ -458,7 +470,7 @@ def check_everything(system, store, output=None):
 
 
 def assert_nothing_left(store):
-    """Nobody works on a store any more: nothing is spilled or unfinished, and what is not needed can be collected."""
+    """Check that no program works on a store, no file is spilled or unfinished, and unneeded blobs are collected."""
     assert not working_on(store), f"processes are left: {working_on(store)}"
     opened = Store.open(store)
     collect(opened)
@@ -475,7 +487,7 @@ def working_on(store):
     """Return the programs that were started for a store and still run."""
     found = {pid: " ".join(words) for pid, words in forking.programs().items() if str(store) in words}
     for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it may have ended meanwhile, or be somebody else's
+        with suppress(OSError):  # it may have ended in between, or belong to another user
             words = (entry / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")
             if str(store) in words:
                 found[entry.name] = " ".join(words)

@@ -1,10 +1,10 @@
-"""Processes whose messages all have ids of their own, and which remember every one they applied: for exactly-once (R1).
+"""Processes for tests of exactly-once (R1): every message has a unique id, and receivers remember those applied.
 
-Each message on a channel has the next id of its channel, and says in which run of its sender's it was sent: a process
-that joins again begins anew. A process keeps how many it has sent on each channel, and the multiset of ids it has
-applied, as a `Tally`: so it stays small however long the system runs, and loses nothing. So for every channel of a
-snapshot: the multiset of ids applied and in flight must be that of the ids sent. What is applied is also emitted, line
-by line, and the state has a hash of all these lines in their order: so it says what the released file must be.
+Each message on a channel has the next id of its channel, and the run of its sender, since a process that joins again
+begins a new run. A process keeps the number of messages sent on each channel, and the multiset of ids applied. This
+multiset is a `Tally`: it stays small however long the system runs, and loses nothing. For every channel of a snapshot,
+the ids applied or in flight must be exactly the ids sent. Every applied message is also emitted as a line, and the
+state has a hash of all these lines in order, so it determines the content of the released file.
 """
 
 import os
@@ -25,7 +25,7 @@ BUCKETS = 64
 
 
 class Note(msgspec.Struct, tag=True):
-    """A message: its id on its channel, the run of its sender's, and something to carry."""
+    """A message: its id on its channel, the run of its sender, and a payload."""
 
     id: int
     run: int
@@ -33,7 +33,7 @@ class Note(msgspec.Struct, tag=True):
 
 
 class Tally(msgspec.Struct):
-    """A multiset of ids: those above `before` up to `upto`, each once, and the `others`, each so many times."""
+    """A multiset of ids: those above `before` up to `upto`, each once, and the `others` with their counts."""
 
     before: int
     upto: int
@@ -47,7 +47,7 @@ class Tally(msgspec.Struct):
 
 
 class Book(msgspec.Struct):
-    """What a clerk knows. `applied` is by channel and run."""
+    """The state of a clerk. `applied` is by channel and run."""
 
     run: int = 0
     sent: dict[str, int] = {}
@@ -57,7 +57,7 @@ class Book(msgspec.Struct):
 
 
 class Clerk(Process):
-    """Sends notes in bursts to everybody, and applies what comes. Where it has a sink, it emits that."""
+    """Sends bursts of notes to all other processes, and applies the notes it receives; with a sink, it emits them."""
 
     has_sink = False
 
@@ -100,9 +100,9 @@ class Clerk(Process):
 class KeyedClerk(Clerk):
     """The same with a keyed state, of a bounded number of keys.
 
-    For each channel and run, ids fall into buckets; a bucket keeps its first and last id, and what does not follow the
-    last is noted apart. The newest ids are kept one by one as well: so there are deletions. `ballast` entries never
-    change: with enough of them, what changes is little of the whole.
+    For each channel and run, ids are divided into buckets. A bucket keeps its first and last id; an id that does not
+    follow the last is recorded separately. The newest ids are also kept one by one, so that there are deletions.
+    `ballast` entries never change: with enough of them, only a small part of the state changes.
     """
 
     def __init__(self, burst=8, every_s=0.005, load=64, ballast=0):
@@ -145,7 +145,7 @@ class KeyedClerk(Clerk):
 
 
 class Hoard(Book):
-    """A book with something heavy in it."""
+    """A book with a large field."""
 
     weight: bytes = b""
 
@@ -159,7 +159,7 @@ class Hoarder(Clerk):
 
 
 class Poisoned(Clerk):
-    """Fails after a while, and right after every restore."""
+    """Fails after a while, and again right after every restore."""
 
     retry = 100
 
@@ -175,7 +175,7 @@ class Poisoned(Clerk):
 
 
 class OtherBook(msgspec.Struct):
-    """Another version of the state, which the old one cannot be read as."""
+    """Another version of the state; an old state cannot be decoded as it."""
 
     pages: list[str]
 
@@ -186,13 +186,13 @@ class OtherClerk(Clerk):
 
 
 class OtherNote(msgspec.Struct, tag="Note"):
-    """Another version of the message, which the old one cannot be read as."""
+    """Another version of the message; an old message cannot be decoded as it."""
 
     pages: list[str]
 
 
 class StubbornClerk(Clerk):
-    """Takes back its first state, which is tried before the system runs, and no other."""
+    """Restores only its initial state, which is tried before the system runs."""
 
     def restore(self, state):
         if state != Book():
@@ -201,7 +201,7 @@ class StubbornClerk(Clerk):
 
 
 class Beating(Clerk):
-    """Writes down how often its timer has fired, for whoever wants to see it alive without asking anybody."""
+    """Writes the number of its timer events to a file, so that tests see that it runs without asking the system."""
 
     beats = 0
 
@@ -217,14 +217,14 @@ class Beating(Clerk):
 
 
 class Counting(Beating):
-    """Writes down with each beat how many notes it has applied and sent."""
+    """Writes with each beat how many notes it has applied and sent."""
 
     def pulse(self):
         return f"{self.book.emitted} {sum(self.book.sent.values())}"
 
 
 class Runaway(Clerk):
-    """Sends without end in the event of its first note."""
+    """Sends in an endless loop when it receives its first note."""
 
     def receive(self, ctx, channel, note):
         while True:
@@ -232,7 +232,7 @@ class Runaway(Clerk):
 
 
 class Doubling(Clerk):
-    """Sends two notes for each that comes."""
+    """Sends two notes for each one it receives."""
 
     def timer(self, ctx, name):
         super().timer(ctx, name)
@@ -244,7 +244,7 @@ class Doubling(Clerk):
 
 
 def chained(digest, line):
-    """Return the hash of all lines up to `line`, where `digest` is that of those before."""
+    """Return the hash of all lines up to `line`, where `digest` is the hash of those before."""
     return blake2b(digest + line, digest_size=16).digest()
 
 
@@ -254,7 +254,7 @@ def wired(clerks, protocol="chandy-lamport", kind="fifo", sinks=None, conserved=
 
 
 def doubled(states, notes):
-    """Return how many notes were applied twice: none ever is, whoever joins, leaves or goes back."""
+    """Return how many notes were applied twice: always 0, despite joins, leaves and rollbacks."""
     books = [state for state in states.values() if isinstance(state, Book)]
     tallies = [count for book in books for tally in book.applied.values() for count in tally.others.values()]
     keyed = [state for state in states.values() if isinstance(state, KeyedState)]
@@ -263,14 +263,14 @@ def doubled(states, notes):
 
 
 def with_output(system):
-    """Let those emit who have a sink."""
+    """Let all processes with a sink emit."""
     for sink in system.sinks.values():
         system.processes[sink.process].has_sink = True
     return system
 
 
 def output(name):
-    """Return where process `name` writes to; tests say in the environment in which directory."""
+    """Return the output file of process `name`; the environment of a test sets the directory."""
     return Path(os.environ.get("STROBE_TEST_OUTPUT", "output")) / f"{name}.jsonl"
 
 
@@ -279,7 +279,7 @@ def sinks_of(*names):
 
 
 class Initiating(Clerk):
-    """Asks for a snapshot itself, in the middle of what it does."""
+    """Requests snapshots itself, while it handles a message."""
 
     def receive(self, ctx, channel, note):
         super().receive(ctx, channel, note)
@@ -291,32 +291,32 @@ ledger = wired({name: Clerk() for name in NAMES})
 initiating = wired({"a": Clerk(), "b": Initiating(), "c": Initiating()})
 ledger_unordered = wired({name: Clerk() for name in NAMES}, protocol="lai-yang", kind="unordered")
 keyed = wired({name: KeyedClerk() for name in NAMES})
-# Whatever happens between two snapshots, a delta is less than a tenth of the state.
+# In any interval between snapshots, a delta is less than a tenth of the state.
 mostly_constant = wired({name: KeyedClerk(ballast=10_000) for name in NAMES})
 with_sinks = wired({name: Clerk() for name in NAMES}, sinks=sinks_of(*NAMES))
 with_sinks_unordered = wired(
     {name: Clerk() for name in NAMES}, protocol="lai-yang", kind="unordered", sinks=sinks_of(*NAMES)
 )
-# All but the first leave, one after the other.
+# All processes but the first leave, one after the other.
 leavers = wired({name: Clerk(burst=2, every_s=0.02) for name in LEAVERS}, sinks=sinks_of(*LEAVERS[1:]))
-# One more, which joins `ledger`.
+# One more process, which joins `ledger`.
 ledger_and_d = wired({name: Clerk() for name in (*NAMES, "d")})
-# What `ledger` became later.
+# A later version of `ledger`.
 ledger_without_c = wired({name: Clerk() for name in ("a", "b")})
 poisoned = wired({"a": Clerk(), "b": Poisoned(), "c": Clerk()})
-# One floods the other.
+# One process floods the other.
 flooded = wired({"a": Clerk(burst=1), "b": Clerk(burst=32, load=4000)})
 flooded_and_counted = wired({"a": Counting(burst=1), "b": Counting(burst=32, load=4000)})
-# What `flooded` became later.
+# Later versions of `flooded`.
 other_schema = wired({"a": Clerk(), "b": OtherClerk()})
 other_messages = System(flooded.processes, flooded.channels, [OtherNote])
 stubborn = wired({"a": Clerk(), "b": StubbornClerk()})
 runaway = wired({"a": Clerk(), "b": Runaway()})
 doubling = wired({name: Doubling(burst=1, load=1000) for name in ("a", "b")})
 beating = wired({name: Beating(every_s=0.01) for name in NAMES})
-# States that take some room on a disk.
+# Large states.
 hoarders = wired({"a": Hoarder(), "b": Hoarder()})
-# All kinds of state and output in one.
+# All kinds of state and output in one system.
 mixed = wired(
     {"a": Clerk(), "b": KeyedClerk(), "c": Clerk(), "d": KeyedClerk(burst=4, load=2000)},
     sinks=sinks_of("a", "c"),
@@ -345,7 +345,7 @@ with_sinks_aligned, with_sinks_overtaking, with_sinks_timed = (
 
 
 def read_state(state):
-    """Return the run, the numbers sent by channel, and the tallies by channel and run, of what a clerk captured."""
+    """Return the run, the numbers sent by channel, and the tallies by channel and run, of a clerk's captured state."""
     if isinstance(state, KeyedState):
         return _read_keyed(state)
     return state.run, state.sent, state.applied
@@ -367,7 +367,7 @@ def _read_keyed(state):
 
 
 def _tally_of(parts):
-    """Return the multiset that buckets, the newest ids and the wrong ones make; each id has to be in its place."""
+    """Return the tally of buckets, newest ids and wrong ids; the newest ids must be the last ones of the buckets."""
     first, last = sorted(parts["first"]), sorted(parts["last"])
     consecutive = all(ids == list(range(ids[0], ids[0] + len(ids))) for ids in (first, last))
     assert sorted(parts["newest"]) == last, "what was deleted is back, or what is new is missing"
@@ -384,9 +384,9 @@ def _tally_of(parts):
 
 
 def assert_exactly_once(system, snapshot):
-    """Every id sent was applied or is in flight, once; nothing else was. Return how many there were on all channels.
+    """Assert that every id sent was applied or is in flight, exactly once, and no other; return the number of ids sent.
 
-    A channel that was opened again, because an end of it left and joined, begins with the id that was next then.
+    A channel that was opened again, because one of its ends left and joined, begins with the next id at that time.
     """
     books = {
         name: read_state(decode_state(system.processes[name], fragment.state))
@@ -408,7 +408,7 @@ def assert_exactly_once(system, snapshot):
 
 
 def _found(system, snapshot, books, spec, run):
-    """Return the multiset of ids of a channel that its target has applied, or will."""
+    """Return the multiset of ids of a channel that its target has applied, or will apply."""
     place = f"{spec.id} {run}"
     found = books[spec.target][2].get(place)
     found = msgspec.structs.replace(found, others=dict(found.others)) if found is not None else None
@@ -421,7 +421,7 @@ def _found(system, snapshot, books, spec, run):
 
 
 def covered_by(system, snapshot):
-    """Return, by process with a sink, how far `snapshot` covers its output, and how much that is by its state."""
+    """Return, by process with a sink, the end of the output that `snapshot` covers, and what it is by the state."""
     covered = {}
     for sink in system.sinks.values():
         if sink.process in snapshot.fragments:
@@ -432,9 +432,9 @@ def covered_by(system, snapshot):
 
 
 def check_released(system, covers, directory):
-    """Each released file is, byte for byte, what states say; `covers` is `covered_by` of every snapshot there was.
+    """Check that each released file is, byte for byte, what the states determine; return the number of lines.
 
-    Return how many lines there are.
+    `covers` has the result of `covered_by` for every snapshot of the run.
     """
     lines = 0
     for sink in system.sinks.values():
@@ -450,8 +450,10 @@ def _check_file(path, covered):
     for line in released.splitlines(keepends=True):
         count, position, digest = count + 1, position + len(line), chained(digest, line)
         if position in covered:
-            snapshot, emitted, said = covered[position]
-            assert (count, digest) == (emitted, said), f"{path} is not what snapshot {snapshot} says up to {position}"
+            snapshot, emitted, expected = covered[position]
+            assert (count, digest) == (emitted, expected), (
+                f"{path} is not what snapshot {snapshot} says up to {position}"
+            )
     return count
 
 

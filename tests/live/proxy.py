@@ -1,9 +1,9 @@
-"""A proxy that a live system's connections go through, so that tests can cut, block and slow them.
+"""A proxy for the connections of a live system, so that tests can cut, block and slow them.
 
-Nodes are told that the coordinator is at the proxy. The first thing a node says there is where its peers reach it; the
-proxy opens a door of its own for the process, and says that instead. So nobody but the proxy knows the node's own port.
-Each link begins with a hello that names its channel: that is the name by which links are cut. The control connection of
-process a is called `control a`.
+Nodes get the proxy's address as the coordinator's. The first message of a node has its address for peers. The proxy
+listens at another address for this process and puts that into the message, so only the proxy knows the node's own port.
+Each link begins with a hello that names its channel; tests select links by this name. The control connection of process
+a is called `control a`.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ SLICES_PER_S = 50
 
 
 class Pair:
-    """Two connections of which each gets what the other sends."""
+    """Two connections; what arrives on one is forwarded to the other."""
 
     def __init__(self, name, near, far):
         self.name = name
@@ -32,7 +32,7 @@ class Pair:
         self.swallowed = False
 
     def reset(self):
-        """Cut both at once, without a word: the peers get a reset, not an end."""
+        """Cut both at once; the peers get a reset instead of an orderly end."""
         for _, writer in self.ends:
             with contextlib.suppress(OSError):
                 sock = writer.get_extra_info("socket")
@@ -41,7 +41,7 @@ class Pair:
 
 
 class Proxy:
-    """Runs in a thread of its own. Use it as a context manager; every method may be called from the tests' thread."""
+    """Runs in its own thread. It is a context manager; all its methods may be called from the tests' thread."""
 
     def __init__(self):
         self.resets = 0
@@ -66,40 +66,40 @@ class Proxy:
         self._thread.join()
         self._loop.close()
 
-    # What tests ask for
+    # Called by tests
 
     def before(self, coordinator):
-        """Stand before the coordinator that listens at `coordinator`; return where nodes are to connect."""
+        """Stand before the coordinator at this address; return the address to which nodes should connect."""
         host, _, port = coordinator.rpartition(":")
         self._coordinator = (host, int(port))
         return f"127.0.0.1:{self._call(self._listen(self._serve_control))}"
 
     def names(self):
-        """Return the names of the connections that stand now."""
+        """Return the names of the current connections."""
         return sorted(self._ask(lambda: [pair.name for pair in self._pairs]))
 
     def addresses(self):
-        """Return where nodes and the coordinator listen themselves."""
+        """Return the real addresses of the coordinator and the nodes."""
         return self._ask(lambda: [f"{host}:{port}" for host, port in (self._coordinator, *self._addresses.values())])
 
     def reset(self, *names):
-        """Cut the connections of these names, or all; return how many there were. They may be opened again."""
+        """Cut the connections with these names, or all; return how many there were. They may be opened again."""
         return self._ask(lambda: self._reset(names))
 
     def block(self, *names):
-        """Let nothing through on these connections, nor on new ones of the same name."""
+        """Forward nothing on the connections with these names, also on new ones."""
         self._ask(lambda: self._blocked.update(names))
 
     def unblock(self, *names):
-        """Let these through again, or all."""
+        """Forward again on the connections with these names, or on all."""
         self._ask(lambda: self._unblock(names))
 
     def swallow(self, *names):
-        """Let nothing through on the connections of these names that stand, and tell neither end; new ones pass."""
+        """Silently forward nothing on the current connections with these names; new ones are not affected."""
         self._ask(lambda: self._swallow(names))
 
     def slow(self, bytes_per_s, *names):
-        """Let so many bytes a second through, each way; None: as many as come."""
+        """Limit the connections with these names to `bytes_per_s` in each direction; None is no limit."""
         self._ask(lambda: self._rates.update(dict.fromkeys(names, bytes_per_s)))
 
     # In the proxy's thread
@@ -138,7 +138,7 @@ class Proxy:
         for task in rest:
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
-        await asyncio.sleep(0)  # for transports to be told that they are gone
+        await asyncio.sleep(0)  # let the transports run their callbacks
 
     async def _listen(self, serve):
         async def accept(reader, writer):
@@ -186,7 +186,7 @@ class Proxy:
             pair.reset()
 
     async def _pump(self, pair, reader, writer):
-        """Hand on what comes until either end is gone; then both are."""
+        """Forward data until either end is closed; then both are."""
         name = pair.name
         while True:
             rate = self._rates.get(name)

@@ -1,4 +1,4 @@
-"""A source that sends as much as it is let, to a process that takes a millisecond for each message."""
+"""A source that sends as much as flow control allows, to a process that takes a millisecond per message."""
 
 import time
 

@@ -1,12 +1,12 @@
 """One long run with every kind of fault mixed at random: `python -m tests.live.soak`, or `make soak`.
 
-Faults are injected one after the other, and overlap. Now and then everything is undone that can be, and the system must
-come back: everybody running, and snapshots committed. Each complete snapshot is checked: its bytes, its proof, and that
-it has every message exactly once. In the end the released files must be, byte for byte, what states say, and what was
-damaged in the store must be found, and nothing else.
+Faults are injected one after the other, and overlap. From time to time every fault that can be undone is undone, and
+the system must recover: all processes run, and snapshots are committed. Each complete snapshot is checked: its bytes,
+its proof, and that it has every message exactly once. In the end the released files must match the states byte for
+byte, and exactly the blobs that were damaged in the store must be found.
 
-The seed decides which faults come when. What the system makes of them depends on the machine: a violation need not come
-again with the same seed, but what it was is told, and everything it left is kept.
+The seed determines the order of the faults. Their effect also depends on the machine, so a violation may not come again
+with the same seed; but it is reported, and all files are kept.
 """
 
 import argparse
@@ -53,27 +53,27 @@ SYSTEMS = ("mixed", "mixed_unordered")
 CROWD = 400
 SETTLE_EVERY_S = 4.0
 CHECKPOINT_EVERY = 32
-"""So many entries of the log apart: older ones are removed all the time."""
+"""Log entries between two checkpoints: older entries are removed all the time."""
 PROGRESS_EVERY_S = 5.0
 NARROW = {"node.recording_bytes_max": 200_000, "node.spill_bytes_max": 500_000, "node.patience_s": 2}
-"""So that a blocked link makes recordings spill and give up, and nodes lose their patience."""
+"""Low limits, so that a blocked link makes recordings spill and give up, and nodes reach their time limits."""
 MEMORY_BYTES_MAX = 250_000_000
-"""At any moment: links are blocked, and much waits."""
+"""At any moment, even if links are blocked and many messages wait."""
 MEMORY_GROWTH_BYTES_MAX = 30_000_000
-"""From the first third of a run to the last, by their medians."""
+"""From the median of the first third of a run to that of the last third."""
 DESCRIPTORS_MORE_MAX = 30
 RARE_S_MAX = 300.0
-"""So much longer a run may take until there were enough faults of each kind."""
+"""How much longer a run may take until there were enough faults of each kind."""
 NEWEST_UNHARMED = 10
-"""So many of the newest snapshots are not damaged: what is damaged must be one that nobody goes back to."""
+"""The newest snapshots that are never damaged, because a rollback may need them."""
 
 
 class Violation(AssertionError):
-    """Something is not as promised."""
+    """A promise was broken."""
 
 
 class Soak:
-    """A running system, and what is done to it."""
+    """A running system, and the faults injected into it."""
 
     def __init__(self, live, system, seed, output, say):
         self.live = live
@@ -93,7 +93,7 @@ class Soak:
         self._number = 0
         self._said_s = 0.0
         self._began_s = time.monotonic()
-        # So many of each are injected, compared with the others; and of what kind each is.
+        # The relative frequency of each fault, and the kinds that it counts as.
         self._faults = {
             self.reset_links: (8, ["links reset"]),
             self.reset_control: (3, ["control connections reset"]),
@@ -121,14 +121,14 @@ class Soak:
         return {kind for _, kinds in self._faults.values() for kind in kinds}
 
     def run(self, seconds, faults, each):
-        """Inject faults, for so long, so many at least, and `each` kind so often at least.
+        """Inject faults for `seconds`, at least `faults` of them, and at least `each` of every kind.
 
-        Now and then the system comes back to itself.
+        From time to time, undo them and check that the system recovers.
         """
         deadline, settle_s = time.monotonic() + seconds, time.monotonic() + SETTLE_EVERY_S
         last_s = deadline + RARE_S_MAX
         while time.monotonic() < deadline or self.injected.total() < faults or self._rare(each):
-            # Half of the time one of those that have been rare so far.
+            # Half of the time, choose among the faults that have been rare so far.
             rare = self._rare(each) if self.chance.random() < 0.5 else []
             if rare and time.monotonic() > last_s:
                 raise Violation(f"of some kinds of faults there were too few: {self.injected}")
@@ -142,7 +142,7 @@ class Soak:
         self.live.wait_released(self.system, self.live.last_snapshot(), self.output)
 
     def _rare(self, least):
-        """Return what injects a kind of fault that there have been fewer of."""
+        """Return the faults of which some kind has been injected less than `least` times."""
         return [
             fault for fault, (_, kinds) in self._faults.items() if any(self.injected[kind] < least for kind in kinds)
         ]
@@ -161,7 +161,7 @@ class Soak:
             self._count("garbage thrown", throw(address, garbage(self.chance)))
 
     def crowd_port(self):
-        """More connections than a port allows, none of which ever has a complete request."""
+        """Open more connections than a port allows, none of which ever completes a request."""
         address = self.chance.choice((self.live.client.api, self.live.supervisor.listen))
         crowd = Crowd(address, CROWD, *HALF_OPEN[self.chance.choice(list(HALF_OPEN))])
         crowd.press()
@@ -182,7 +182,7 @@ class Soak:
         self._undo_after(self.chance.expovariate(2), lambda: self.live.proxy.unblock(link))
 
     def block_control(self):
-        """Neither side hears of the other, and no connection is closed."""
+        """Block a control connection in both directions, without closing it."""
         name = f"control {self.chance.choice(NAMES)}"
         self.live.proxy.block(name)
         self._count("control connections blocked", 1)
@@ -216,16 +216,16 @@ class Soak:
             self._count(kind, self.live.supervisor.kill(name))
 
     def fill_disk(self):
-        """Nothing that a program writes may grow any more."""
+        """Let no file of a program grow any more."""
         pid = self.live.supervisor.pid(self.chance.choice((*NAMES, COORDINATOR)))
         if pid is not None and limit_files(pid, 0):
             self._count("disks full", 1)
             self._undo_after(self.chance.expovariate(2), lambda: limit_files(pid, resource.RLIM_INFINITY))
 
     def take_store_away(self):
-        """Move the store away for a while, and back; somebody is killed meanwhile, or nobody.
+        """Move the store away for a while and back; a program may be killed during that time.
 
-        In its place there is nothing, an empty directory or another store, and nothing is written there.
+        In its place is nothing, an empty directory or another store, and nothing may be written there.
         """
         victim = self.chance.choice((None, *NAMES, COORDINATOR, COORDINATOR, COORDINATOR))
         with moved_away(self.live.store, self.chance.choice(list(IN_ITS_PLACE))):
@@ -236,13 +236,11 @@ class Soak:
         self._count("stores moved away", 1)
 
     def put_back_older_copy(self):
-        """Put an older copy of the store in its place for a while; the coordinator is killed meanwhile, or nobody."""
-        status = self.live.status()  # the newest entry is known from it, as to `strobe up`
+        """Put an older copy of the store in its place for a while; the coordinator may be killed during that time."""
+        status = self.live.status()  # it has the newest known entry, which `strobe up` notes too
         if status is None or status.last_entry is None or self.live.supervisor.pid(COORDINATOR) != status.pid:
             return
-        newest = max(int(path.stem) for path in (self.live.store / "log").iterdir())
-        newer = newest + 1 - status.last_entry.position
-        with older_copy(self.live.store, newer + self.chance.randint(0, 5)):
+        with older_copy(self.live.store, status.last_entry.position - self.chance.randint(0, 5)):
             if self.chance.random() < 0.7:
                 self._count("coordinator killed", self.live.supervisor.kill(COORDINATOR))
             self._pass_time(self.chance.uniform(0.1, 1.5))
@@ -260,7 +258,7 @@ class Soak:
             self._ask("leaves", lambda: self.live.client.leave("d"))
 
     def damage_blob(self):
-        """Change a byte of an old snapshot, which is pinned first: so it is there in the end, to be found."""
+        """Change a byte of an old snapshot. It is pinned first, so that the damage can be found in the end."""
         store = Store.open(self.live.store)
         candidates = self._damageable(store)
         if not candidates:
@@ -268,7 +266,7 @@ class Soak:
         name, blob = self.chance.choice(candidates)
         pin = Pin(name, True, time.time_ns() // 1000)
         if append_when(store, lambda state: pin if name in state.committed else None) is None:
-            return  # retention has removed it meanwhile
+            return  # retention has removed it in between
         with (self.live.store / blob).open("r+b") as file:
             first = file.read(1)
             file.seek(0)
@@ -277,9 +275,9 @@ class Soak:
         self._count("blobs damaged", 1)
 
     def _damageable(self, store):
-        """Return old snapshots, each with a blob that none shares which is new, under way or not checked yet.
+        """Return old snapshots, each with a blob that no new, open or unchecked snapshot shares.
 
-        Snapshots share blobs with their parents only, and those are the newest when they begin.
+        A snapshot shares blobs only with its parent, the newest complete snapshot at its beginning.
         """
         listed, state = store.list(), store.state()
         newest = {name for _, name, _ in listed[-NEWEST_UNHARMED:]}
@@ -289,17 +287,17 @@ class Soak:
         found = ((name, ref) for _, name, manifest in listed for ref in blobs_of(manifest) if ref.bytes)
         return [(name, blob_name(ref)) for name, ref in found if blob_name(ref) not in out]
 
-    # Coming back
+    # Recovery
 
     def settle(self):
-        """Undo what can be undone; then everybody must run, and snapshots be committed. Check them."""
+        """Undo what can be undone; then all processes must run and snapshots commit. Check these."""
         while self._undoing:
             self._undo_next()
         self.live.wait_running()
-        # A rollback that was asked for may come only now, and need somebody who has left since.
+        # A requested rollback may come only now, and need a process that has left since.
         self.live.wait_committed(2, between=self.live.status)
         self.survived = self.injected.copy()
-        # Who was killed is started again; who ends by itself must have been asked to, or it is a fault of ours.
+        # A killed program is restarted. One that ends by itself with another code than 0 shows a bug.
         if odd := [(name, code) for name, code in self.live.gone if code not in (0, -signal.SIGKILL)]:
             raise Violation(
                 f"ended by themselves, with these codes: {odd}; see their logs in {self.live.store}/run/log"
@@ -309,7 +307,7 @@ class Soak:
         self.check_footprints()
 
     def check_snapshots(self):
-        """Check every complete snapshot that is new."""
+        """Check every new complete snapshot."""
         store = Store.open(self.live.store)
         for _, name, _ in store.list():
             if name in self.checked:
@@ -319,7 +317,7 @@ class Soak:
             except (SnapshotError, StoreCorrupt):
                 if name in {known for _, known, _ in Store.open(self.live.store).list()}:
                     raise
-                continue  # retention has removed it meanwhile
+                continue  # retention has removed it in between
             verdict = verify(snapshot)
             if not verdict.holds:
                 raise Violation(f"the proof of {name} does not hold: {verdict.findings}")
@@ -327,7 +325,7 @@ class Soak:
             self.checked[name] = ledger.covered_by(self.system, snapshot)
 
     def check_verdicts(self):
-        """Live snapshots are judged, whoever was killed, and what the system declares holds in all of them."""
+        """Check that snapshots are judged despite kills, and that the declared condition holds in all of them."""
         status = self.live.wait("a verdict", lambda s: s.conditions[0].judged)
         if status.conditions[0].violated or status.conditions[0].error:
             raise Violation(f"what is conserved was not: {status.conditions[0]}")
@@ -341,7 +339,7 @@ class Soak:
         self.memory.append({name: one.memory_bytes for name, one in found.items()})
 
     def check_growth(self):
-        """What they occupy does not grow with what they have been through, whoever was killed meanwhile."""
+        """Check that the memory of programs does not grow with the number of faults, even if they were restarted."""
         third = len(self.memory) // 3
         for name in (*NAMES, COORDINATOR) if third else ():
             sooner, later = (
@@ -352,7 +350,7 @@ class Soak:
                 raise Violation(f"{name} grew from {sooner:,} to {later:,} bytes")
 
     def check_end(self):
-        """Nobody runs any more: check what was released, and that nothing is left."""
+        """After the end of the system, check the released output, the damage, and that nothing is left."""
         self.check_growth()
         self.check_snapshots()
         self.lines = ledger.check_released(self.system, list(self.checked.values()), self.output)
@@ -366,7 +364,7 @@ class Soak:
         assert_nothing_left(self.live.store)
 
     def check_damage(self, store):
-        """What was damaged is found, file by file and snapshot by snapshot, and everything else is as it was."""
+        """Check that exactly the damaged blobs are found, by file and by snapshot."""
         problems = store.verify_bytes()
         if {problem.place for problem in problems} != self.damaged:
             raise Violation(f"damaged were {sorted(self.damaged)}, and found was: {problems}")
@@ -377,7 +375,7 @@ class Soak:
             if verified.holds != (not harmed) or {finding.subject for finding in verified.findings} != harmed:
                 raise Violation(f"of {name}, {sorted(harmed)} were damaged, and found was: {verified.findings}")
 
-    # How
+    # Helpers
 
     def _count(self, kind, number):
         if number:
@@ -419,7 +417,7 @@ class Soak:
 
 
 def limit_files(pid, limit_bytes):
-    """Let the files of a program grow up to there; tell whether it is there."""
+    """Limit the size of the files of a program; return whether it runs."""
     try:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (limit_bytes, resource.RLIM_INFINITY))
     except ProcessLookupError:
@@ -428,7 +426,7 @@ def limit_files(pid, limit_bytes):
 
 
 def soak(directory, name, seed, seconds, faults=0, each=1, say=lambda line: None):
-    """Run the system `name` under faults; return what was done and found. AssertionError: something was violated."""
+    """Run the system `name` under faults, and return the finished Soak; a violation raises an AssertionError."""
     output = directory / "output"
     output.mkdir(parents=True)
     with running(
@@ -478,7 +476,7 @@ def main():
 
 
 def report(done):
-    """Print what was done to the system, and what it has made of it."""
+    """Print the injected faults, and the results."""
     say(f"{'fault':28}{'injected':>10}{'survived':>10}")
     for kind, count in sorted(done.injected.items()):
         say(f"{kind:28}{count:10,}{done.survived[kind]:10,}")

@@ -1,4 +1,4 @@
-"""What strangers throw at the ports of nodes and coordinators: garbage, other protocols, other systems' words."""
+"""What strangers send to the ports of nodes and coordinators: garbage, other protocols, messages of other systems."""
 
 import socket
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ _KINDS = [
     lambda chance: pack(Register(99, "a", "stranger", 0, ("127.0.0.1", 1), (), "chandy-lamport")),
     lambda chance: _message(_REGISTER | {chance.choice(list(_REGISTER)): chance.choice(_HOSTILE)}),
     lambda chance: _message(_REGISTER | {"process": chance.choice(_HOSTILE), "epoch": 1}),
-    # Messages of a node that comes back with the state of its epoch, and lies.
+    # Messages of a node that returns with the state of its epoch, and then reports something false.
     lambda chance: _message(_RETURNING) + _message(_started(chance.choice(_COUNTERS), chance.choice(_HOSTILE))),
     lambda chance: _message(_RETURNING) + _message(_stored(chance.choice(_REFERENCES))),
 ]
@@ -53,12 +53,12 @@ def _stored(reference):
 
 
 def garbage(chance):
-    """Return something that is no frame, no message, or one of somebody else's."""
+    """Return data that is neither a frame nor a message, or belongs to another system."""
     return chance.choice(_KINDS)(chance)
 
 
 def throw(address, data):
-    """Connect, say `data`, and hang up, or be hung up on; tell whether anybody was there."""
+    """Connect, send `data` and close; return whether anybody listened."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host, int(port)), timeout=1) as connection:
@@ -67,14 +67,14 @@ def throw(address, data):
     except ConnectionRefusedError:
         return False
     except OSError:
-        return True  # it was hung up on already
+        return True  # the other side has closed the connection already
     return True
 
 
 _POST = b"POST /v1/snapshots HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
 _GET = b"GET /openapi.json HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 HALF_OPEN = {
-    # What is sent first, and what over and over.
+    # What is sent first, and what is sent repeatedly.
     "nothing": (b"", b""),
     "half a header": (b"GET /v1/status HTTP/1.1\r\nHost: 127.0", b""),
     "a header byte by byte": (b"GET /v1/status HTTP/1.1\r\n", b"a"),
@@ -84,11 +84,11 @@ HALF_OPEN = {
     "requests whose answers are not read": (_GET * 20, _GET),
     "an upgrade": (_GET[:-2] + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n", b"\x81"),
 }
-"""What clients of an HTTP port do that never come to an end."""
+"""Requests of clients of an HTTP port that never end."""
 
 
 class Crowd:
-    """So many connections to one address that never come to an end; those that are closed are opened again."""
+    """A number of connections to one address that never end; those that are closed are opened again."""
 
     def __init__(self, address, count, first=b"", then=b""):
         host, _, port = address.rpartition(":")
@@ -99,7 +99,7 @@ class Crowd:
         self.closed = -count
 
     def press(self):
-        """Send some more on every connection, and open again what was closed."""
+        """Send more on every connection, and open closed ones again."""
         for place, connection in enumerate(self._connections):
             if connection is None or not self._goes_on(connection):
                 self.closed += 1
@@ -111,7 +111,7 @@ class Crowd:
 
     def _opened(self):
         connection = socket.socket()
-        # So little is received by one that does not read that the rest stays with whoever sends.
+        # A tiny receive buffer: what this client does not read fills the sender's buffers.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
         connection.setblocking(False)
         connection.connect_ex(self._address)
@@ -119,7 +119,7 @@ class Crowd:
         return connection
 
     def _goes_on(self, connection):
-        # Nothing is read; a connection that was closed shows nevertheless.
+        # Nothing is read, so whether the connection was closed comes from the socket's state.
         state = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
         if state == _CONNECTING:
             return True
@@ -141,9 +141,9 @@ _ESTABLISHED, _CONNECTING = 1, 2
 @contextmanager
 def crowd(address, count, way="nothing"):
     """Occupy `address` with half-open connections."""
-    gathered = Crowd(address, count, *HALF_OPEN[way])
+    connections = Crowd(address, count, *HALF_OPEN[way])
     try:
-        gathered.press()
-        yield gathered
+        connections.press()
+        yield connections
     finally:
-        gathered.leave()
+        connections.leave()

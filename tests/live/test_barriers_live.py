@@ -1,4 +1,4 @@
-"""Barriers live, on a dataflow of real processes: snapshots, a SIGKILL, rollback that loses nothing (V3-V5, R1)."""
+"""Barriers in a live dataflow: snapshots, a SIGKILL, and a rollback that loses nothing (V3-V5, R1)."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ NAMES = ("read", "split-1", "split-2", "count-1", "count-2", "sum")
 
 
 def check(system, snapshot):
-    """Every word that was read has been counted once, or is on its way."""
+    """Assert that every word read is counted once or in flight; return the number of counted words."""
     states, messages = decode_snapshot(system, snapshot)
     assert system.conserved(states, messages) == (0, 0)
     return sum(states["sum"].counts.values())
@@ -22,14 +22,17 @@ def check(system, snapshot):
 
 @pytest.mark.parametrize("name", ["wordcount", "wordcount_unaligned", "wordcount_timed"])
 def test_R1_a_dataflow_rolled_back_after_a_kill_counts_every_word_once(tmp_path, name):
-    """R1, V3, V4, V5: whichever barriers there are. Aligned ones leave nothing in flight, and others do."""
+    """R1, V3, V4, V5: with every kind of barriers. Aligned ones leave nothing in flight; unaligned ones do."""
     with open_system(f"{EXAMPLE}:{name}") as source:
         system = source.load()
-    settings = {"node.window_bytes": 1000, "node.alignment_s": 0.01}  # so that something waits, and is overtaken
+    settings = {
+        "node.window_bytes": 1000,
+        "node.alignment_s": 0.01,
+    }  # so that messages wait, and barriers overtake them
     with running(tmp_path, f"{EXAMPLE}:{name}", NAMES, "--interval", "0.1", settings=settings) as live:
         live.wait_running()
         live.wait_committed(3)
-        if name == "wordcount_unaligned":  # each has a chance of some: they are taken until one has
+        if name == "wordcount_unaligned":  # not every snapshot has some, so wait for one that has
             wait_until("words in flight", lambda: live.last_snapshot().in_flight_messages, between=live.tick)
         live.kill("split-1")
         live.wait_rolled_back(1)
@@ -43,18 +46,22 @@ def test_R1_a_dataflow_rolled_back_after_a_kill_counts_every_word_once(tmp_path,
 
 @pytest.mark.parametrize("name", ["diamond_aligned", "diamond_unaligned", "diamond_timed"])
 def test_E2_an_operator_leaves_and_rejoins_a_dataflow_under_barriers(tmp_path, name):
-    """E2, V3, V4, V5: each snapshot is of one view, and has every message once; inputs held back are let go."""
+    """E2, V3, V4, V5: each snapshot is of one view, and has every message once; blocked inputs are resumed."""
     settings = {"node.window_bytes": 4000, "node.alignment_s": 0.01}
     with running(tmp_path, f"{LEDGER}:{name}", ledger.DIAMOND, "--interval", "0.02", settings=settings) as live:
         live.wait_running()
         live.wait_committed(2)
         for _ in range(2):
             live.client.leave("c")
-            live.wait("c to be out", lambda s: s.settled and {one.name for one in s.processes} == {"a", "b", "d"})
+            live.wait(
+                "c to be out", lambda s: s.settled and {process.name for process in s.processes} == {"a", "b", "d"}
+            )
             wait_until("its program to end", lambda: live.supervisor.pid("c") is None, between=live.tick)
             live.wait_committed(1)
             live.start_again("c")
-            live.wait("c to be in", lambda s: s.settled and [one.state for one in s.processes] == ["running"] * 4)
+            live.wait(
+                "c to be in", lambda s: s.settled and [process.state for process in s.processes] == ["running"] * 4
+            )
             live.wait_committed(1)
         live.wait_progress()
         assert live.epoch() == 1
@@ -67,7 +74,7 @@ def test_E2_an_operator_leaves_and_rejoins_a_dataflow_under_barriers(tmp_path, n
 
 @pytest.mark.parametrize("name", ["with_sinks_aligned", "with_sinks_overtaking", "with_sinks_timed"])
 def test_R2_the_output_of_a_dataflow_is_released_once_despite_kills(tmp_path, name):
-    """R2, R1, V3, V4, V5: by an operator and by the last of a diamond, byte for byte what its snapshots cover."""
+    """R2, R1, V3, V4, V5: output of an operator and of the last process, byte for byte what the snapshots cover."""
     output = tmp_path / "output"
     output.mkdir()
     settings = {"node.window_bytes": 4000, "node.alignment_s": 0.01}

@@ -1,4 +1,4 @@
-"""Live: a rollback to before the first snapshot, with everything that a process has to do with (R1, R2)."""
+"""Live: a rollback to before the first snapshot, with input, output, messages, timers and random numbers (R1, R2)."""
 
 import json
 
@@ -88,14 +88,14 @@ shop = System(
 
 
 def test_R2_before_the_first_snapshot_a_rollback_reads_all_input_again(tmp_path, monkeypatch):
-    """R1, R2: records and messages are of the types that the process knows; timers and random numbers start over."""
+    """R1, R2: records and messages have the types that the process declares; timers and random numbers start over."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "shop.py").write_text(SHOP)
     orders = ({"item": str(number), "unit": "piece"} for number in range(ORDERS))
     (tmp_path / "orders.jsonl").write_text("".join(json.dumps(order) + "\n" for order in orders))
     audit = tmp_path / "audit.jsonl"
     with running(tmp_path, f"{tmp_path / 'shop.py'}:shop", ["till", "clerk"], "--interval", "0") as live:
-        for epoch in (1, 2):  # the process that was not killed goes back, and goes back again
+        for epoch in (1, 2):  # the process that was not killed rolls back twice
             live.wait_progress(ORDERS)
             live.kill("clerk")
             assert live.wait_rolled_back(epoch).rollbacks[-1].restored is None

@@ -25,7 +25,7 @@ to = "a"
 
 
 def test_P1_blake3_chains_are_proved_and_continue_after_a_kill(tmp_path):
-    """P1, R1: the chains of both ends fit in every snapshot, also of the epoch that goes on from a restored one."""
+    """P1, R1: the hashes of both ends match in every snapshot, also in the epoch after a restore."""
     shutil.copy(LEDGER, tmp_path)
     (tmp_path / "system.toml").write_text(SYSTEM)
     system = ledger.wired({name: ledger.Clerk() for name in PAIR})

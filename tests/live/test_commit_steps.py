@@ -1,4 +1,4 @@
-"""A live system whose coordinator or node is killed between each two steps of what it makes durable (S1, E7, R2)."""
+"""The coordinator or a node of a live system is killed after each step of a durable write (S1, E7, R2)."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ STOPPED_S = 0.3
 
 @pytest.fixture
 def burning(tmp_path):
-    """Run a system whose programs have a fuse; gives what lights it."""
+    """Run a system whose programs have a fuse; yield an object that lights the fuse."""
     with running_with_fuse(tmp_path, "with_sinks", ledger.NAMES, "--interval", "0.02") as (live, fuse, output):
         live.wait_running()
         yield Burning(live, fuse)
@@ -33,14 +33,14 @@ def burning(tmp_path):
 
 
 class Burning:
-    """A system with a fuse."""
+    """A running system with a fuse."""
 
     def __init__(self, live, fuse):
         self.live = live
         self._fuse = fuse
 
     def roll_back(self):
-        """Ask for a rollback, of whoever will not live to answer."""
+        """Request a rollback from a coordinator that is killed before it answers."""
         with pytest.raises(TransportError):
             self.live.client.restore()
 
@@ -49,20 +49,20 @@ class Burning:
         self._fuse.with_suffix(".new").rename(self._fuse)
 
     def stop(self, *words):
-        """Have somebody stopped right after a step, for as long as it takes the others to go on; then continued."""
+        """Stop a program right after a step for long enough that the others continue; then continue it."""
         stopped = self._fuse.with_suffix(fused.STOPPED)
         stopped.unlink(missing_ok=True)
         self._lay(*words, fused.STOP)
         wait_until(f"the stop of {words}", lambda: stopped.exists() and stopped.read_text(), between=self.live.tick)
         pid = int(stopped.read_text())
         wait_until(f"{words} to stand still", lambda: state_of(pid) == "T")
-        time.sleep(STOPPED_S)  # nobody can say how long is long enough for the others
+        time.sleep(STOPPED_S)  # no event shows that the others have had enough time
         os.kill(pid, signal.SIGCONT)
         self.live.wait_running()
         self.live.wait_committed(1)
 
     def light(self, *words, after=lambda: None):
-        """Have somebody die right after a step, and wait until that has happened and snapshots go on."""
+        """Kill a program right after a step, and wait until this has happened and snapshots continue."""
         died = len(self.live.gone)
         self._lay(*words)
         after()
@@ -73,7 +73,7 @@ class Burning:
 
 
 def test_S1_E7_the_coordinator_is_killed_at_each_step_of_a_commit(burning):
-    """S1, E7: the entry is there or it is not; the next coordinator finishes or aborts, and nobody rolls back."""
+    """S1, E7: the entry is in the log or not; the next coordinator completes or aborts it, without a rollback."""
     for step in ENTRY_STEPS:
         burning.light(COORDINATOR, step, "Commit")
     burning.light(COORDINATOR, "ENTRY_LINKED", "Begin")
@@ -81,12 +81,12 @@ def test_S1_E7_the_coordinator_is_killed_at_each_step_of_a_commit(burning):
 
 
 def state_of(pid):
-    """Return the letter that the system has for what a process does."""
+    """Return the letter that Linux has for the state of a process."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def test_S1_E6_E7_coordinator_and_node_are_paused_at_each_step(burning):
-    """S1: what a stopped one does when it goes on is done on top of what the others have done, or is refused."""
+    """S1: after its pause, a program's writes build on what the others have written, or are refused."""
     for step in ENTRY_STEPS:
         burning.stop(COORDINATOR, step, "Commit")
     for step in (*BLOB_STEPS, *SINK_STEPS):
@@ -94,7 +94,7 @@ def test_S1_E6_E7_coordinator_and_node_are_paused_at_each_step(burning):
 
 
 def test_S1_R1_the_coordinator_is_killed_at_each_step_of_a_rollback(burning):
-    """S1, R1: the epoch has begun or it has not; either way everybody ends up in one, with nothing lost."""
+    """S1, R1: the epoch has begun or not; either way all processes end up in the same one, with nothing lost."""
     burning.live.wait_committed(1)
     for step in ENTRY_STEPS:
         burning.live.wait_running()
@@ -103,7 +103,7 @@ def test_S1_R1_the_coordinator_is_killed_at_each_step_of_a_rollback(burning):
 
 
 def test_S1_E2_the_coordinator_is_killed_at_each_step_of_leave_and_join(tmp_path):
-    """S1, E2: the view has changed or it has not, and everybody ends up in the same one, with nothing lost."""
+    """S1, E2: the view has changed or not; either way all processes end up in the same one, with nothing lost."""
     four = (*ledger.NAMES, "d")
     with running_with_fuse(tmp_path, "mixed", four, "--interval", "0.1") as (live, fuse, output):
         live.wait_progress()
@@ -111,7 +111,7 @@ def test_S1_E2_the_coordinator_is_killed_at_each_step_of_leave_and_join(tmp_path
         burning = Burning(live, fuse)
         for step in ENTRY_STEPS:
             burning.light(COORDINATOR, step, "ViewChange", after=lambda: ask_to_leave(live, "d"))
-            if CommitStep[step] < CommitStep.ENTRY_LINKED:  # nobody knows any more that it was asked to leave
+            if CommitStep[step] < CommitStep.ENTRY_LINKED:  # the new coordinator does not know the request to leave
                 assert names_of(live.wait_running()) == set(four)
                 live.client.leave("d")
             live.wait("d to be out", lambda s: s.settled and names_of(s) == set(ledger.NAMES))
@@ -130,20 +130,20 @@ def names_of(status):
 
 
 def ask_to_leave(live, name):
-    """Let a process go; whoever is asked may not live to answer."""
+    """Request that a process leaves; the coordinator may be killed before it answers."""
     with suppress(TransportError):
         live.client.leave(name)
 
 
 def test_E6_R2_a_node_is_killed_at_each_step_of_writing_state_and_output(burning):
-    """E6, S2: its snapshot is aborted or complete, never half. R2: each record is released once, in its place."""
+    """E6, S2: its snapshot is aborted or complete, never partial. R2: each record is released once, in its place."""
     for step in (*BLOB_STEPS, *SINK_STEPS):
         burning.light("a", step)
         burning.live.wait_running()
 
 
 def test_E6_E5_a_node_is_killed_at_each_step_of_writing_a_keyed_state(tmp_path):
-    """E6, E5: its slices are a whole blob or none; what comes after is a delta on what was complete."""
+    """E6, E5: its slices are one complete blob or none; the next delta is relative to a complete snapshot."""
     with running_with_fuse(tmp_path, "keyed", ledger.NAMES, "--interval", "0.02") as (live, fuse, _):
         live.wait_running()
         for step in BLOB_STEPS:

@@ -1,4 +1,4 @@
-"""Half-open connections at every port of a live system: its descriptors last, and snapshots go on (E14)."""
+"""Half-open connections at every port of a live system: it keeps enough descriptors, and snapshots continue (E14)."""
 
 import subprocess
 from contextlib import ExitStack
@@ -11,7 +11,7 @@ from tests.live.strangers import HALF_OPEN, crowd
 from strobe.cli.live.supervisor import PROGRAM
 
 DESCRIPTORS = 256
-"""Fewer than there are connections: on a machine that allows more, more connections would do the same."""
+"""Fewer than there are connections. With a higher limit, more connections would have the same effect."""
 LIMITED = ("sh", "-c", f'ulimit -n {DESCRIPTORS} && exec "$@"', "sh", *PROGRAM)
 CONNECTIONS = 1000
 
@@ -42,17 +42,21 @@ def test_E14_half_open_requests_stop_neither_snapshots_nor_answers(live, way):
 
 
 def test_E14_half_open_connections_of_nodes_and_links_stop_no_snapshots(live):
-    """E14: the ports where nodes and links come in are occupied as well, all at once."""
+    """E14: the ports for nodes and links are occupied as well, all at the same time."""
     status = live.status()
     places = [status.listen, *(process.address for process in status.processes)]
     with ExitStack() as stack:
         crowds = [stack.enter_context(crowd(place, CONNECTIONS // 4)) for place in places]
 
         def press():
-            for one in crowds:
-                one.press()
+            for connections in crowds:
+                connections.press()
 
-        wait_until("some at each port to be closed", lambda: all(one.closed > 0 for one in crowds), between=press)
+        wait_until(
+            "some at each port to be closed",
+            lambda: all(connections.closed > 0 for connections in crowds),
+            between=press,
+        )
         live.wait_committed(2, between=press)
         live.wait("an answer", lambda status: status.settled)
     live.wait_progress()

@@ -1,4 +1,4 @@
-"""A live system under faults: kills and stops at any moment, members that come and go, poison, damage, leaks."""
+"""A live system under faults: kills and stops at any moment, joins and leaves, failing restores, damage, leaks."""
 
 import random
 import shutil
@@ -31,7 +31,7 @@ EVERYBODY = (*ledger.NAMES, COORDINATOR)
 
 @pytest.mark.parametrize(("name", "seed"), [("with_sinks", 1), ("keyed", 2), ("ledger_unordered", 3)])
 def test_R1_random_kills_and_stops_lose_and_repeat_nothing(tmp_path, name, seed):
-    """R1, R2, E6, E7: every complete snapshot has each message once, and what was released is what states say."""
+    """R1, R2, E6, E7: every complete snapshot has each message once, and the released output matches the states."""
     output = tmp_path / "output"
     output.mkdir()
     system, chance = getattr(ledger, name), random.Random(seed)
@@ -58,7 +58,7 @@ def test_R1_random_kills_and_stops_lose_and_repeat_nothing(tmp_path, name, seed)
                 live.wait_committed(1)
             else:
                 pause(live, chance.uniform(0, 0.3))
-            # The coordinator may not know yet who is gone.
+            # The coordinator may not know yet which process is gone.
             wait_until(
                 f"{victim} to be started",
                 lambda victim=victim, starts=starts: live.supervisor.starts(victim) >= starts,
@@ -73,7 +73,7 @@ def test_R1_random_kills_and_stops_lose_and_repeat_nothing(tmp_path, name, seed)
 
 
 def pause(live, seconds):
-    """Let some time go by at which nothing in particular happens."""
+    """Let some time pass without doing anything."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         live.tick()
@@ -81,7 +81,7 @@ def pause(live, seconds):
 
 
 def test_R1_before_the_first_snapshot_a_rollback_goes_to_the_beginning(tmp_path):
-    """R1: also those whose program was not killed begin anew, as if nothing had happened."""
+    """R1: processes that were not killed start over too, as if nothing had happened."""
     with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0") as live:
         live.wait_running()
         live.wait_progress()
@@ -93,7 +93,7 @@ def test_R1_before_the_first_snapshot_a_rollback_goes_to_the_beginning(tmp_path)
 
 
 def test_R1_several_are_killed_at_once(tmp_path):
-    """R1: one rollback, or some, and then all is well; also where the coordinator is among them."""
+    """R1: after one or more rollbacks all is consistent, even if the coordinator was killed too."""
     with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.1", settings=MANY_ROLLBACKS) as live:
         live.wait_running()
         for victims in (("a", "b", "c"), EVERYBODY):
@@ -106,11 +106,11 @@ def test_R1_several_are_killed_at_once(tmp_path):
     check_everything(ledger.ledger, tmp_path / "store")
 
 
-# Members
+# Joins and leaves
 
 
 def test_E2_a_process_leaves_and_joins_under_load_and_survives_a_rollback(tmp_path):
-    """E2, R1: snapshots before, between and after each have one view and every message once."""
+    """E2, R1: snapshots before, between and after have one view each, and every message once."""
     system, four = ledger.ledger_and_d, (*ledger.NAMES, "d")
     with running(tmp_path, f"{LEDGER}:ledger_and_d", four, "--interval", "0.1") as live:
         live.wait_running()
@@ -134,9 +134,9 @@ def test_E2_a_process_leaves_and_joins_under_load_and_survives_a_rollback(tmp_pa
 
 def leave(live):
     """Let d leave: its program ends by itself, and is not started again."""
-    # Where it has been silent for a while, or the answer takes too long, it is asked once more.
+    # If d was silent for a while, or the answer takes too long, the request is repeated.
     wait_until("the word that d may go", lambda: asked_to_leave(live, "d") or not d_is(live, "running"))
-    live.wait("d to be out", lambda s: {one.name for one in s.processes} == set(ledger.NAMES) and s.settled)
+    live.wait("d to be out", lambda s: {process.name for process in s.processes} == set(ledger.NAMES) and s.settled)
     wait_until("its program to end", lambda: live.supervisor.pid("d") is None, between=live.tick)
     assert live.gone[-1] == ("d", 0)
     live.wait_committed(1)
@@ -144,7 +144,7 @@ def leave(live):
 
 
 def test_E2_a_crash_during_a_join_or_a_leave_leaves_one_view_or_the_other(tmp_path):
-    """E2: a crash is not a leave; whoever is killed meanwhile, the system settles, with d in it or without."""
+    """E2: a crash is not a leave; whichever program is killed, the system settles, with d in it or without."""
     chance = random.Random(5)
     with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.05", settings=MANY_ROLLBACKS) as live:
         live.wait_running()
@@ -152,7 +152,7 @@ def test_E2_a_crash_during_a_join_or_a_leave_leaves_one_view_or_the_other(tmp_pa
         start_d(live)
         again = partial(live.start_again, "d")
         for victim in ("d", "a", COORDINATOR):
-            # A leave that a rollback has undone is made again: d may go once more.
+            # A rollback may undo a leave, which is then repeated: d has to be started again.
             wait_until("d to be on its way", lambda: d_is(live, "joining", "running"), between=again)
             pause(live, chance.uniform(0, 0.05))
             live.kill(victim)
@@ -161,26 +161,28 @@ def test_E2_a_crash_during_a_join_or_a_leave_leaves_one_view_or_the_other(tmp_pa
             wait_until("the word that d may go", lambda: asked_to_leave(live, "d"), between=again)
             pause(live, chance.uniform(0, 0.05))
             live.supervisor.kill(victim)
-            live.wait_committed(1, between=again)  # a rollback to a snapshot that d is in needs it once more
+            live.wait_committed(1, between=again)  # a rollback to a snapshot with d needs d again
             live.wait("all to be settled", lambda s: s.settled and set(running_of(s)) >= set(ledger.NAMES))
     check_everything(ledger.ledger_and_d, tmp_path / "store")
 
 
 def test_E2_E7_the_next_coordinator_does_not_wait_for_a_leaver(tmp_path):
-    """E2, E7: that it was let go is not in the log; that all of its messages were received is enough."""
+    """E2, E7: the dismissal is not in the log; it is enough that all messages of the leaver were received."""
     four = (*ledger.NAMES, "d")
     options = ("--interval", "0.1", "--silence", "0.5", "--set", "node.heartbeat_s=0.1")
     with running(tmp_path, f"{LEDGER}:ledger_and_d", four, *options) as live:
         live.wait_running()
         leave(live)
         live.kill(COORDINATOR)
-        live.wait("nobody to speak of d", lambda s: [one.name for one in s.processes] == list(ledger.NAMES))
+        live.wait("nobody to speak of d", lambda s: [process.name for process in s.processes] == list(ledger.NAMES))
         live.start_again("d")
         live.wait("d to be in", lambda s: set(running_of(s)) == set(four) and s.settled)
         assert live.epoch() == 1
         leave(live)
         live.kill(COORDINATOR)
-        live.start_again("d")  # at once: a snapshot had begun without it, so nobody need come back to say that it left
+        live.start_again(
+            "d"
+        )  # at once: a snapshot has begun without d, so no process has to return and report that it left
         live.wait("d to be in", lambda s: set(running_of(s)) == set(four) and s.settled)
         assert live.epoch() == 1
         live.wait_committed(1)
@@ -194,7 +196,10 @@ def test_C7_E7_links_stay_open_while_the_coordinator_restarts(tmp_path):
         live.wait_ended(COORDINATOR)
         live.wait_running()
         status = live.wait_progress()
-        assert (status.epoch, {one.id: one.reconnects for one in status.channels if one.reconnects}) == (1, {})
+        assert (
+            status.epoch,
+            {channel.id: channel.reconnects for channel in status.channels if channel.reconnects},
+        ) == (1, {})
         assert len(status.channels) == len(ledger.ledger.channels)
 
 
@@ -223,7 +228,7 @@ def test_E2_R4_a_trace_with_a_leave_and_a_join_verifies_and_replays(tmp_path):
 
 
 def start_d(live):
-    """Start a program for d, which the system does not have yet."""
+    """Start a program for d, which is not in the system yet."""
     live.supervisor.system = f"{LEDGER}:ledger_and_d"
     live.supervisor.add_node("d", live.supervisor.listen)
 
@@ -239,7 +244,7 @@ def is_settled(live):
 
 
 def running_of(status):
-    return [one.name for one in status.processes if one.state == "running"]
+    return [process.name for process in status.processes if process.state == "running"]
 
 
 def asked_to_leave(live, name):
@@ -254,7 +259,7 @@ def asked_to_leave(live, name):
 
 
 def test_R1_a_process_that_crashes_after_each_restore_stops_the_system(tmp_path):
-    """R1: not looped on; `strobe up` names the process, and ends with 1."""
+    """R1: there is no endless loop; `strobe up` names the process, and ends with 1."""
     done = subprocess.run(
         [
             *PROGRAM,
@@ -274,15 +279,15 @@ def test_R1_a_process_that_crashes_after_each_restore_stops_the_system(tmp_path)
         timeout=120,
         check=False,
     )
-    said = " ".join((done.stdout + done.stderr).split())
-    assert done.returncode == 1, said
-    assert "process b has crashed again, after it caused 2 rollbacks" in said
-    assert "there is poison in the state" in said
+    printed = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode == 1, printed
+    assert "process b has crashed again, after it caused 2 rollbacks" in printed
+    assert "there is poison in the state" in printed
     verify_all(tmp_path / "store")
 
 
 def test_E9_a_damaged_newest_snapshot_is_skipped_or_refused_by_name(tmp_path):
-    """E9, S2: the one before is taken, and both are said."""
+    """E9, S2: the one before is restored, and both are reported."""
     with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0") as live:
         live.wait_running()
         taken = [live.wait_taken() for _ in range(3)]
@@ -298,7 +303,7 @@ def test_E9_a_damaged_newest_snapshot_is_skipped_or_refused_by_name(tmp_path):
 
 
 def test_E9_R2_below_released_output_only_a_fork_can_continue(tmp_path):
-    """`strobe up` says why it cannot go on and how it could; what was released stays as it is."""
+    """`strobe up` reports why it cannot continue and what is possible; the released output does not change."""
     output = tmp_path / "output"
     output.mkdir()
 
@@ -323,14 +328,14 @@ def test_E9_R2_below_released_output_only_a_fork_can_continue(tmp_path):
     released = {name: (output / f"{name}.jsonl").read_bytes() for name in ledger.NAMES}
     assert all(released.values())
     damage(tmp_path / "store", newest, "b")
-    code, said = up()
+    code, printed = up()
     assert code == 1
-    assert f"snapshot {newest} is corrupt" in said
-    assert f"snapshot {sound} lies below released output" in said
-    assert "strobe up --restore ID, or with --fork" in said
-    code, said = up("--restore", newest, "--fork")
+    assert f"snapshot {newest} is corrupt" in printed
+    assert f"snapshot {sound} lies below released output" in printed
+    assert "strobe up --restore ID, or with --fork" in printed
+    code, printed = up("--restore", newest, "--fork")
     assert code == 1
-    assert f"snapshot {newest} is corrupt" in said
+    assert f"snapshot {newest} is corrupt" in printed
     with subprocess.Popen([*command, "--restore", sound, "--fork"], cwd=tmp_path) as program:
         try:
             wait_until("output of everybody elsewhere", lambda: len(forked()) == len(ledger.NAMES))
@@ -341,11 +346,11 @@ def test_E9_R2_below_released_output_only_a_fork_can_continue(tmp_path):
     for name, before in released.items():
         assert (output / f"{name}.jsonl").read_bytes() == before
     assert {path.name.partition(".")[0] for path in forked()} == set(ledger.NAMES)
-    assert up("--for", "1")[0] == 0  # and it goes on from there
+    assert up("--for", "1")[0] == 0  # and the system continues from there
 
 
 def test_E9_unknown_incomplete_and_mismatched_snapshots_are_not_restored(tmp_path):
-    """E9, R3: each is refused with its reason, and the system goes on as it was."""
+    """E9, R3: each is refused with its reason, and the system continues unchanged."""
     with running(
         tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0", "--timeout", "0.3", through_proxy=True
     ) as live:
@@ -373,7 +378,7 @@ def test_E9_unknown_incomplete_and_mismatched_snapshots_are_not_restored(tmp_pat
 
 @pytest.fixture(scope="module")
 def flooded_store(tmp_path_factory):
-    """The store of a system whose newest snapshot has something in flight."""
+    """The store of a system whose newest snapshot has messages in flight."""
     directory = tmp_path_factory.mktemp("flooded")
     with running(directory, f"{LEDGER}:flooded", ("a", "b"), "--interval", "0") as live:
         live.wait_running()
@@ -389,8 +394,8 @@ def flooded_store(tmp_path_factory):
         ("stubborn", "restore() of process 'b' fails: KeyError: 'pages'"),
     ],
 )
-def test_E9_a_program_that_refuses_a_snapshot_stops_the_system_with_why(tmp_path, flooded_store, system, reason):
-    """E9, R3: the process says what it cannot make sense of; nobody goes back again and again for it."""
+def test_E9_a_program_that_refuses_a_snapshot_stops_with_the_reason(tmp_path, flooded_store, system, reason):
+    """E9, R3: the process reports what it cannot decode or restore; there are no repeated rollbacks."""
     shutil.copytree(flooded_store, tmp_path / "store")
     epoch = Store.open(tmp_path / "store").state().epoch
     done = subprocess.run(
@@ -401,11 +406,11 @@ def test_E9_a_program_that_refuses_a_snapshot_stops_the_system_with_why(tmp_path
         timeout=120,
         check=False,
     )
-    said = " ".join((done.stdout + done.stderr).split())
-    assert done.returncode == 1, said
-    assert said.count(reason) == 1, said
-    assert "cannot be restored, and everything is stopped" in said
-    assert "restore a snapshot of the same program, or run the program that took this one" in said
+    printed = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode == 1, printed
+    assert printed.count(reason) == 1, printed
+    assert "cannot be restored, and everything is stopped" in printed
+    assert "restore a snapshot of the same program, or run the program that took this one" in printed
     assert Store.open(tmp_path / "store").state().epoch == epoch + 1
     verify_all(tmp_path / "store")
 
@@ -414,7 +419,7 @@ def test_E9_a_program_that_refuses_a_snapshot_stops_the_system_with_why(tmp_path
 
 
 def test_hundreds_of_snapshots_and_dozens_of_resets_leak_nothing(tmp_path):
-    """No memory, no descriptors, no threads, no files. What nodes keep is counted in runtime/sockets/test_leaks.py."""
+    """No memory, descriptors, threads or files. What nodes keep is counted in runtime/sockets/test_leaks.py."""
     output = tmp_path / "output"
     output.mkdir()
     with running(
@@ -428,15 +433,15 @@ def test_hundreds_of_snapshots_and_dozens_of_resets_leak_nothing(tmp_path):
         live.wait_running()
         many(live, 40)
         samples = [(many(live, 15), live.footprints()) for _ in range(8)]
-        # Measured on a busy machine: at most 1 KB for a snapshot in the coordinator. What a node's links receive into
-        # comes to its bound at 10 MB, by up to 33 KB a snapshot.
+        # Measured on a busy machine: at most 1 KB per snapshot in the coordinator. The receive buffers of a node's
+        # links reach their limit at 10 MB, growing by up to 33 KB per snapshot.
         assert_no_leak(samples, {COORDINATOR: 8_000, "": 120_000})
         assert live.epoch() == 1
     check_everything(ledger.mixed, tmp_path / "store")
 
 
 def test_R1_dozens_of_rollbacks_leak_nothing(tmp_path):
-    """Each begins a new timeline; nothing of the old one stays."""
+    """Each begins a new timeline; nothing of the old one remains."""
     with running(tmp_path, f"{LEDGER}:keyed", ledger.NAMES, "--interval", "0.05") as live:
         live.wait_running()
         live.wait_committed(1)
@@ -449,7 +454,7 @@ def test_R1_dozens_of_rollbacks_leak_nothing(tmp_path):
 
 
 def roll_back(live, count):
-    """Go back so many times; return how many times that was in all."""
+    """Roll back `count` times; return the epoch."""
     for _ in range(count):
         live.client.restore()
         live.wait_running()
@@ -457,7 +462,7 @@ def roll_back(live, count):
 
 
 def many(live, count):
-    """Let `count` snapshots commit, and reset a link now and then; return how many have in all."""
+    """Let `count` snapshots commit, and reset links now and then; return how many have committed in all."""
     goal = live.committed() + count
     while (committed := live.committed()) < goal:
         live.proxy.reset("a->b", "control c")
@@ -466,7 +471,7 @@ def many(live, count):
 
 
 def test_collection_removes_aborted_snapshots_and_files_of_killed_writers(tmp_path):
-    """E8, S2: blobs, unfinished files and spilled channels of those who were killed while they wrote."""
+    """E8, S2: blobs, unfinished files and spilled channels of programs that were killed while they wrote."""
     with running(tmp_path, f"{LEDGER}:hoarders", ("a", "b"), "--interval", "0.01", settings=MANY_ROLLBACKS) as live:
         live.wait_running()
         for victim in ("a", "b", COORDINATOR, "a"):

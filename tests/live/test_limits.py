@@ -1,4 +1,4 @@
-"""Limits of a live system: what channel recording may hold, a full disk, credit, patience. The application goes on."""
+"""Limits of a live system: channel recording, a full disk, credit, timeouts. The application continues."""
 
 import os
 import resource
@@ -17,7 +17,7 @@ PAIR = ("a", "b")
 
 @pytest.mark.parametrize("bound", [1 * MIB, 4 * MIB])
 def test_E3_recording_beyond_its_limits_spills_then_aborts_the_snapshot(tmp_path, bound):
-    """E3: the marker that would end the recording is held back, and the channel is flooded meanwhile."""
+    """E3: the marker that would end the recording is blocked while the channel is flooded."""
     settings = {"node.recording_bytes_max": bound, "node.spill_bytes_max": 2 * bound, "coordinator.timeout_s": 60}
     with running(
         tmp_path, f"{LEDGER}:flooded", PAIR, "--interval", "0.1", settings=settings, through_proxy=True
@@ -37,7 +37,7 @@ def test_E3_recording_beyond_its_limits_spills_then_aborts_the_snapshot(tmp_path
 
 @pytest.mark.parametrize("bound", [1 * MIB, 4 * MIB])
 def test_E3_the_application_continues_while_spilled_bytes_are_held(tmp_path, bound):
-    """E3: the marker that would end the recording is held back, so all that is spilled is held until it comes."""
+    """E3: the marker that would end the recording is blocked, so everything spilled is held until it arrives."""
     settings = {"node.recording_bytes_max": bound, "coordinator.timeout_s": 60}
     with running(tmp_path, f"{LEDGER}:flooded", PAIR, "--interval", "0", settings=settings, through_proxy=True) as live:
         live.wait_running()
@@ -45,13 +45,13 @@ def test_E3_the_application_continues_while_spilled_bytes_are_held(tmp_path, bou
         live.client.take(wait=False, initiators=("a",))
 
         def positions(status):
-            return {one.name: one.position for one in status.processes}
+            return {process.name: process.position for process in status.processes}
 
         def held(status):
-            return any(one.spilled_bytes > bound for one in status.processes if one.name == "a")
+            return any(process.spilled_bytes > bound for process in status.processes if process.name == "a")
 
         def go_on_while_held():
-            """Tell whether both have had events while `a` held it; a disk that was too slow has it begin again."""
+            """Return whether both had events while `a` held them; on a slow disk, the caller tries again."""
             before = positions(live.wait("spilled bytes", held))
             later = live.wait(
                 "events of everybody",
@@ -68,12 +68,12 @@ def test_E3_the_application_continues_while_spilled_bytes_are_held(tmp_path, bou
 
 @pytest.mark.parametrize("bound", [1 * MIB, 4 * MIB])
 def test_E3_the_application_runs_on_while_a_large_snapshot_is_aborted(tmp_path, bound):
-    """E3: `a` has given it up, and the coordinator, which would abort it, stands still."""
+    """E3: `a` has given up the snapshot, and the coordinator, which would abort it, is stopped."""
     pulse = tmp_path / "pulse"
     pulse.mkdir()
 
     def counts():
-        """Return what `a` has applied, and what each has sent."""
+        """Return what `a` has applied, and what each process has sent."""
         (applied, sent), (_, sent_by_b) = (map(int, (pulse / name).read_text().split()) for name in PAIR)
         return applied, sent, sent_by_b
 
@@ -90,9 +90,9 @@ def test_E3_the_application_runs_on_while_a_large_snapshot_is_aborted(tmp_path, 
         live.wait_running()
         live.proxy.block("a->b")
         wait_until("counts of both", lambda: all((pulse / name).exists() for name in PAIR))
-        live.kill("b", signal.SIGSTOP)  # nothing is flooded before the coordinator stands still
+        live.kill("b", signal.SIGSTOP)  # nothing is flooded before the coordinator is stopped
         live.client.take(wait=False, initiators=("a",))
-        live.wait("a recording", lambda s: any(part.recorded for one in s.open for part in one.parts))
+        live.wait("a recording", lambda s: any(part.recorded for snapshot in s.open for part in snapshot.parts))
         live.kill("coordinator", signal.SIGSTOP)
         live.kill("b", signal.SIGCONT)
         wait_until("a to give it up", lambda: "is given up: recording its channels took more than" in live.log("a"))
@@ -108,7 +108,7 @@ def test_E3_the_application_runs_on_while_a_large_snapshot_is_aborted(tmp_path, 
 
 
 def test_E3_what_was_spilled_is_part_of_the_snapshot(tmp_path):
-    """E3, P1: recorded channels that had to go to disk are committed byte for byte."""
+    """E3, P1: recorded channels that were spilled to disk are committed byte for byte."""
     bound = 4 * MIB
     settings = {"node.recording_bytes_max": bound}
     with running(tmp_path, f"{LEDGER}:flooded", PAIR, "--interval", "0", settings=settings, through_proxy=True) as live:
@@ -130,7 +130,7 @@ def test_E3_what_was_spilled_is_part_of_the_snapshot(tmp_path):
 
 
 def test_C7_snapshots_complete_with_a_receiver_slower_than_its_sender(tmp_path):
-    """C7: nobody takes it for dead, and its marker does not wait behind all that would fit into its channel."""
+    """C7: nobody takes the receiver for dead, and its marker does not wait behind a full channel."""
     with running(tmp_path, "tests.live.slow_target:flood", PAIR, "--interval", "1") as live:
         live.wait_running()
         live.wait_committed(6)
@@ -142,7 +142,7 @@ def test_C7_snapshots_complete_with_a_receiver_slower_than_its_sender(tmp_path):
 
 
 def test_back_pressure_stops_a_sender_with_a_bounded_backlog(tmp_path):
-    """M2: what is sent and not taken is bounded at both ends, in a real process; then all of it arrives, once."""
+    """M2: what is sent and not received is bounded at both ends, in a real process; then all of it arrives, once."""
     narrow = {"node.window_bytes": 65_536, "node.backlog_bytes_max": 65_536}
     with running(
         tmp_path, "tests.live.slow_target:flood", PAIR, "--interval", "0", "--silence", "600", settings=narrow
@@ -155,7 +155,7 @@ def test_back_pressure_stops_a_sender_with_a_bounded_backlog(tmp_path):
         later = live.wait("some more time", lambda s: s.channels[0].waiting_s > waiting.channels[0].waiting_s + 1)
         (a,) = (process for process in waiting.processes if process.name == "a")
         assert a.position in {process.position for process in later.processes}
-        # Of the event that filled it, all is kept: 200 messages.
+        # All messages of the event that filled it are kept: 200.
         assert later.channels[0].backlog_bytes < 65_536 + 40_000
         assert Footprint.of(live.supervisor.pid("a")).memory_bytes < before.memory_bytes + 8 * MIB
         live.kill("b", signal.SIGCONT)
@@ -167,7 +167,7 @@ def test_back_pressure_stops_a_sender_with_a_bounded_backlog(tmp_path):
 
 
 class SmallDisk:
-    """A store on a file system of its own, of 64 MiB, that can be filled."""
+    """A store on a separate file system of 64 MiB that can be filled."""
 
     def __init__(self, directory):
         self.directory = directory
@@ -188,7 +188,7 @@ class SmallDisk:
 
 
 class SmallFiles:
-    """The same for whoever may not mount: files cannot grow any more."""
+    """The same without the right to mount: files cannot grow any more."""
 
     def __init__(self, directory):
         pass
@@ -217,7 +217,7 @@ DISKS = {"files that cannot grow": SmallFiles} | ({"a full disk": SmallDisk} if 
 
 @pytest.mark.parametrize("kind", DISKS)
 def test_a_full_disk_aborts_snapshots_and_the_system_runs_on(tmp_path, kind):
-    """E3: first states find no room, then the log itself; the application goes on, and snapshots do when it can be."""
+    """E3: first states find no room, then the log. The application continues; snapshots resume when there is room."""
     disk = DISKS[kind](tmp_path)
     try:
         with running(tmp_path, f"{LEDGER}:hoarders", PAIR, "--interval", "0.1", "--keep-last", "2") as live:
@@ -229,7 +229,7 @@ def test_a_full_disk_aborts_snapshots_and_the_system_runs_on(tmp_path, kind):
             disk.make_room(live)
             live.wait_committed(1)
             disk.fill(live, 0)
-            live.wait("trouble with the store", lambda s: any(one.kind == "store" for one in s.troubles))
+            live.wait("trouble with the store", lambda s: any(trouble.kind == "store" for trouble in s.troubles))
             live.wait_progress()
             disk.make_room(live)
             live.wait("no trouble", lambda s: not s.troubles)
@@ -242,7 +242,7 @@ def test_a_full_disk_aborts_snapshots_and_the_system_runs_on(tmp_path, kind):
 
 
 def test_E7_without_a_coordinator_nodes_free_buffers_and_continue(tmp_path):
-    """E7: a snapshot is under way whose marker is held back, and the coordinator does not return in time."""
+    """E7: the marker of an open snapshot is blocked, and the coordinator does not return in time."""
     pulse = tmp_path / "pulse"
     pulse.mkdir()
     with running(
@@ -260,22 +260,22 @@ def test_E7_without_a_coordinator_nodes_free_buffers_and_continue(tmp_path):
         live.client.take(wait=False, initiators=("a",))
         live.wait("everybody recording", lambda s: s.open and all(part.recorded for part in s.open[0].parts))
         live.end("coordinator")
-        said = {name: len(live.log(name)) for name in ledger.NAMES}
+        logged = {name: len(live.log(name)) for name in ledger.NAMES}
         live.proxy.unblock()
         for name in ledger.NAMES:
-            wait_until(f"{name} to free it", lambda name=name: "no outcome for 3 s" in live.log(name)[said[name] :])
+            wait_until(f"{name} to free it", lambda name=name: "no outcome for 3 s" in live.log(name)[logged[name] :])
         before = {name: int((pulse / name).read_text()) for name in ledger.NAMES}
         wait_until("life", lambda: all(int((pulse / name).read_text() or 0) > before[name] + 10 for name in before))
         live.start_again("coordinator")
         status = live.wait_running()
         assert status.epoch == 1
-        assert not any(one.recording_bytes or one.spilled_bytes for one in status.processes)
+        assert not any(process.recording_bytes or process.spilled_bytes for process in status.processes)
         ledger.assert_exactly_once(ledger.beating, live.last_snapshot())
     check_everything(ledger.beating, tmp_path / "store")
 
 
-def test_a_handler_that_sends_without_end_is_stopped_and_named(tmp_path):
-    """The bound of an event holds in a real process: it ends long before the machine has no memory left."""
+def test_a_handler_that_sends_endlessly_is_stopped_and_named(tmp_path):
+    """The limit of an event holds in a real process: it ends long before the machine is out of memory."""
     line = ledger.Runaway.receive.__code__.co_firstlineno
     with running(
         tmp_path, f"{LEDGER}:runaway", PAIR, "--interval", "0", settings={"node.event_bytes_max": 20 * MIB}
@@ -289,18 +289,20 @@ def test_a_handler_that_sends_without_end_is_stopped_and_named(tmp_path):
 
 
 def test_a_cycle_of_processes_waiting_for_credit_is_reported(tmp_path):
-    """Both send two messages for each that they receive, through windows too small for that: it is said."""
+    """Both send two messages for each one received, through windows too small for that. The deadlock is reported."""
     settings = {"node.window_bytes": 20_000, "node.backlog_bytes_max": 20_000}
     with running(tmp_path, f"{LEDGER}:doubling", PAIR, "--interval", "0", settings=settings) as live:
-        status = live.wait("the deadlock to be told of", lambda s: any(one.kind == "credit" for one in s.troubles))
-        [trouble] = [one for one in status.troubles if one.kind == "credit"]
+        status = live.wait(
+            "the deadlock to be told of", lambda s: any(trouble.kind == "credit" for trouble in s.troubles)
+        )
+        [trouble] = [trouble for trouble in status.troubles if trouble.kind == "credit"]
         assert "a->b" in trouble.problem
         assert "b->a" in trouble.problem
-        assert all(one.state == "running" for one in status.processes)
+        assert all(process.state == "running" for process in status.processes)
 
 
 def test_a_partition_is_not_reported_as_a_credit_cycle(tmp_path):
-    """Both wait for credit, and have room to go on meanwhile; once the network lets things through, that has passed."""
+    """Both wait for credit, but have room to continue; when the network works again, no trouble is left."""
     settings = {"node.window_bytes": 20_000, "node.backlog_bytes_max": 20_000_000}
     with running(
         tmp_path, f"{LEDGER}:hoarders", PAIR, "--interval", "0", settings=settings, through_proxy=True
@@ -308,8 +310,8 @@ def test_a_partition_is_not_reported_as_a_credit_cycle(tmp_path):
         live.wait_running()
         live.wait("messages both ways", lambda s: all(channel.received for channel in s.channels))
         live.proxy.block("a->b", "b->a")
-        status = live.wait("both to be told of", lambda s: sum(one.kind == "slow" for one in s.troubles) == 2)
-        assert {one.kind for one in status.troubles} == {"slow"}
+        status = live.wait("both to be told of", lambda s: sum(trouble.kind == "slow" for trouble in s.troubles) == 2)
+        assert {trouble.kind for trouble in status.troubles} == {"slow"}
         live.wait_progress()
         live.proxy.unblock()
         live.wait("no trouble", lambda s: not s.troubles)

@@ -1,4 +1,4 @@
-"""Links of a live system that break, block and crawl, and what strangers throw at its ports: nothing is lost."""
+"""Links of a live system that are reset, blocked or slow, and strangers at its ports: nothing is lost."""
 
 import random
 import time
@@ -13,8 +13,8 @@ THROWS = 140
 
 
 @pytest.mark.parametrize("name", ["ledger", "ledger_unordered"])
-def test_links_that_are_reset_repeatedly_resume_where_they_broke_off(tmp_path, name):
-    """M2, R1: a reset is no crash; frames are sent again byte for byte, and received once."""
+def test_links_that_are_reset_repeatedly_resume(tmp_path, name):
+    """M2, R1: a reset is not a crash; frames are sent again byte for byte, and received once."""
     with running(tmp_path, f"{LEDGER}:{name}", ledger.NAMES, "--interval", "0.1", through_proxy=True) as live:
         live.wait_running()
         wait_until("every link", lambda: set(LINKS) <= set(live.proxy.names()), between=live.tick)
@@ -23,7 +23,7 @@ def test_links_that_are_reset_repeatedly_resume_where_they_broke_off(tmp_path, n
         def reset_some(status):
             live.proxy.reset(*chance.sample(LINKS, 3))
             time.sleep(chance.uniform(0, 0.04))
-            return live.proxy.resets >= 60 and all(one.reconnects for one in status.channels)
+            return live.proxy.resets >= 60 and all(channel.reconnects for channel in status.channels)
 
         live.wait("60 resets, and every link to have come back", reset_some)
         live.wait_committed(2)
@@ -33,7 +33,7 @@ def test_links_that_are_reset_repeatedly_resume_where_they_broke_off(tmp_path, n
 
 
 def test_control_connections_that_are_reset_cost_no_rollback(tmp_path):
-    """E7: what a node misses while it is away it is told when it returns."""
+    """E7: a node that reconnects receives what it has missed."""
     with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.05", through_proxy=True) as live:
         live.wait_running()
         chance = random.Random(7)
@@ -48,7 +48,7 @@ def test_control_connections_that_are_reset_cost_no_rollback(tmp_path):
 
 
 def test_a_node_replaces_a_dead_control_connection_and_keeps_its_state(tmp_path):
-    """Nobody is told that such a connection is dead: neither end hears anything, and new ones would pass."""
+    """Such a connection is dead without an error at either end, though new ones would work."""
     with running(
         tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.1", "--silence", "1.5", through_proxy=True
     ) as live:
@@ -64,7 +64,7 @@ def test_a_node_replaces_a_dead_control_connection_and_keeps_its_state(tmp_path)
 
 
 def test_E6_a_blocked_link_aborts_snapshots_and_nothing_else(tmp_path):
-    """E6: snapshots that wait for it time out and are tried again; when it opens, all goes on without a rollback."""
+    """E6: snapshots that wait for it time out and are retried; when it opens, all continue without a rollback."""
     with running(
         tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.1", "--timeout", "0.5", through_proxy=True
     ) as live:
@@ -80,7 +80,7 @@ def test_E6_a_blocked_link_aborts_snapshots_and_nothing_else(tmp_path):
 
 
 def test_a_crawling_link_delays_snapshots_and_loses_nothing(tmp_path):
-    """C7: the marker waits behind what is on the way; all go on, and the channel's state is what crawls there."""
+    """C7: the marker waits behind the messages in flight; processes continue, and these messages are channel state."""
     with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.2", through_proxy=True) as live:
         live.wait_running()
         live.proxy.slow(100_000, "a->b", "b->c")
@@ -93,11 +93,11 @@ def test_a_crawling_link_delays_snapshots_and_loses_nothing(tmp_path):
 
 
 def test_strangers_and_garbage_at_every_port_are_rejected_and_counted(tmp_path):
-    """What is not of this system ends its own connection; the run goes on, and says how much it has turned away."""
+    """Foreign data ends only its own connection; the run continues, and reports how many it has rejected."""
     with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.1") as live:
         status = live.wait_running()
         live.wait_committed(1)
-        nodes = [one.address for one in status.processes]
+        nodes = [process.address for process in status.processes]
         chance = random.Random(11)
         for _ in range(THROWS):
             for address in (*nodes, status.listen):

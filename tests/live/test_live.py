@@ -1,4 +1,4 @@
-"""Real processes over real TCP: snapshots while they run, crashes of anything, rollback that loses nothing."""
+"""Real processes over real TCP: snapshots while they run, crashes of any program, rollbacks that lose nothing."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ from strobe.storage import Store
 
 @pytest.mark.parametrize("name", ["ledger", "ledger_unordered", "keyed"])
 def test_C7_snapshots_are_taken_of_processes_that_never_stop(tmp_path, name):
-    """C7, E1: under both protocols, with plain and with keyed state, every message is somewhere exactly once."""
+    """C7, E1: with both protocols, and plain or keyed state, every message is applied or in flight exactly once."""
     with running(tmp_path, f"{LEDGER}:{name}", ledger.NAMES, "--interval", "0.1") as live:
         live.wait_running()
         live.wait_committed(5)
@@ -42,9 +42,9 @@ def test_C7_snapshots_are_taken_of_processes_that_never_stop(tmp_path, name):
 
 
 def check_metadata(system, store):
-    """E1: ids sort as snapshots were committed; each says of what it is, how long everybody took, how large it is."""
+    """E1: ids sort in the order of commits; manifests have the origin, the durations and the sizes of snapshots."""
     opened = Store.open(store)
-    names = [name for _, name, _ in sorted(opened.list(), key=lambda one: one[0])]
+    names = [name for _, name, _ in sorted(opened.list(), key=lambda item: item[0])]
     assert names == sorted(names)
     for _, name, manifest in opened.list():
         assert manifest.protocol == system.protocol
@@ -57,7 +57,9 @@ def check_metadata(system, store):
             assert record.pause_us > 0
             assert record.duration_us > 0
             assert record.state.bytes > 0
-            assert set(record.in_flight) == {one.id for one in manifest.view.channels if one.target == process}
+            assert set(record.in_flight) == {
+                channel.id for channel in manifest.view.channels if channel.target == process
+            }
         sections = [section for record in manifest.processes.values() for section in record.in_flight.values()]
         snapshot = opened.load(name)
         assert sum(section.messages for section in sections) == snapshot.in_flight_messages
@@ -66,7 +68,7 @@ def check_metadata(system, store):
 
 @pytest.mark.parametrize("name", ["ledger", "ledger_unordered", "keyed"])
 def test_R1_after_kill_minus_nine_all_processes_restore_one_cut(tmp_path, name):
-    """R1: nothing is lost and nothing applied twice, as multisets of message ids."""
+    """R1: nothing is lost or applied twice, compared as multisets of message ids."""
     with running(tmp_path, f"{LEDGER}:{name}", ledger.NAMES, "--interval", "0.1") as live:
         live.wait_running()
         live.wait_committed(3)
@@ -80,7 +82,7 @@ def test_R1_after_kill_minus_nine_all_processes_restore_one_cut(tmp_path, name):
 
 
 def test_E5_the_first_snapshot_after_a_rollback_is_a_delta_too(tmp_path):
-    """E5: of everybody's state, also where the program was started anew; the parent is what was restored."""
+    """E5: of every process's state, even of the restarted one; the parent is the restored snapshot."""
     with running(tmp_path, f"{LEDGER}:mostly_constant", ledger.NAMES, "--interval", "0") as live:
         live.wait_running()
         live.wait_taken()
@@ -97,7 +99,7 @@ def test_E5_the_first_snapshot_after_a_rollback_is_a_delta_too(tmp_path):
 
 
 def test_E7_processes_continue_when_the_coordinator_is_killed(tmp_path):
-    """E7: it finishes or aborts what was under way; no rollback is needed."""
+    """E7: the next coordinator finishes or aborts the open snapshot; no rollback is needed."""
     with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.05") as live:
         live.wait_running()
         live.wait_committed(3)
@@ -111,7 +113,7 @@ def test_E7_processes_continue_when_the_coordinator_is_killed(tmp_path):
 
 
 def test_E7_a_coordinator_waits_until_its_port_is_free_again(tmp_path):
-    """E7: it is where nodes look for it; processes go on, and nothing is undone."""
+    """E7: nodes look for it at this port. Processes continue, and nothing is undone."""
     with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.1") as live:
         live.wait_running()
         live.wait_committed(1)
@@ -125,7 +127,7 @@ def test_E7_a_coordinator_waits_until_its_port_is_free_again(tmp_path):
 
 
 def test_a_process_frozen_for_a_while_returns_without_a_rollback(tmp_path):
-    """E6: the snapshot under way is aborted for its silence; when it wakes, links resume and nothing is undone."""
+    """E6: the open snapshot is aborted for its silence; when it continues, links resume and nothing is undone."""
     options = ("--interval", "0.1", "--silence", "0.5", "--set", "node.heartbeat_s=0.1")
     with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, *options) as live:
         live.wait_running()
@@ -139,7 +141,7 @@ def test_a_process_frozen_for_a_while_returns_without_a_rollback(tmp_path):
 
 
 def test_processes_initiate_snapshots_themselves(tmp_path):
-    """Two of them, whenever they please, also at once; nobody else asks for any."""
+    """Two of them, at any time, possibly at once; nobody else requests any."""
     with running(tmp_path, f"{LEDGER}:initiating", ledger.NAMES, "--interval", "0") as live:
         live.wait_running()
         wait_until("snapshots of both", lambda: initiators(live.store) >= {"b", "c"}, between=live.tick)
@@ -149,12 +151,12 @@ def test_processes_initiate_snapshots_themselves(tmp_path):
 
 
 def initiators(store):
-    """Return who has initiated a complete snapshot."""
+    """Return the processes that have initiated a complete snapshot."""
     return {name for _, _, manifest in Store.open(store).list() for name in manifest.initiators}
 
 
 def test_R2_released_output_is_each_record_once_byte_for_byte(tmp_path):
-    """R2: what was emitted is released with the snapshot that covers it, whatever is killed when."""
+    """R2: records are released with the snapshot that covers them, whatever is killed at any time."""
     output = tmp_path / "output"
     output.mkdir()
     environment = {"STROBE_TEST_OUTPUT": str(output)}
@@ -178,7 +180,7 @@ def test_R2_released_output_is_each_record_once_byte_for_byte(tmp_path):
 
 
 def test_R2_a_replacement_waits_until_the_old_process_frees_its_output(tmp_path):
-    """A process that is stopped is missed, and started elsewhere; when it goes on, it hears that it is over."""
+    """A stopped process is missed and replaced; when it continues, it learns that it was replaced, and ends."""
     output = tmp_path / "output"
     output.mkdir()
     environment = {"STROBE_TEST_OUTPUT": str(output)}
@@ -191,7 +193,7 @@ def test_R2_a_replacement_waits_until_the_old_process_frees_its_output(tmp_path)
         with live.replaced("c") as first:
             live.wait(
                 "the second c to say whom it waits for",
-                lambda s: any(f"in use by pid {first.pid} on host" in one.problem for one in s.troubles),
+                lambda s: any(f"in use by pid {first.pid} on host" in trouble.problem for trouble in s.troubles),
             )
             first.send_signal(signal.SIGCONT)
             assert first.wait(DEADLINE_S) == 1
@@ -203,7 +205,7 @@ def test_R2_a_replacement_waits_until_the_old_process_frees_its_output(tmp_path)
 
 
 def test_R1_E9_commands_take_a_snapshot_and_roll_the_system_back_to_it(tmp_path):
-    """R1, E9: to an earlier one and on from there; what is damaged or not there is refused, and everybody goes on."""
+    """R1, E9: to an earlier one, and on from there; a damaged or unknown one is refused, and all processes continue."""
     with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0") as live:
         live.wait_running()
         store = ("--store", live.store)
@@ -236,7 +238,7 @@ def test_a_restarted_system_continues_from_its_newest_snapshot(tmp_path):
         live.wait_running()
         second = live.last_snapshot()
         assert second.id.epoch == 2
-        counted = [ledger.assert_exactly_once(ledger.ledger, one) for one in (first, second)]
+        counted = [ledger.assert_exactly_once(ledger.ledger, snapshot) for snapshot in (first, second)]
         assert counted[1] > counted[0] > 0
 
 

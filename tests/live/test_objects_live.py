@@ -1,4 +1,4 @@
-"""Real processes that write to an object store over HTTP: crashes, rollback, commands from beside."""
+"""Real processes that write to an object store over HTTP: crashes, a rollback, commands of other programs."""
 
 from tests.live import ledger
 from tests.live.harness import LEDGER, running, verify_all
@@ -22,7 +22,7 @@ def test_S1_R1_a_live_system_keeps_its_snapshots_in_an_object_store(tmp_path, ob
         live.wait_committed(1)
         live.kill("coordinator")
         live.wait_committed(1)
-        # An outage: more refusals than are tried again for one request.
+        # An outage: more refusals than one request is retried.
         objects.fail("PUT", url.removeprefix("s3:/"), "refuse", times=2 * (RETRIES_MAX + 1))
         live.wait_committed(2)
         assert live.wait_running().epoch == 2

@@ -1,4 +1,4 @@
-"""The second example of the README: a program with its own loop, beside a process that Strobe runs."""
+"""The second example of the README: a program with its own event loop, beside a process that Strobe runs."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ SYSTEM = EXAMPLE.with_suffix(".toml")
 
 @contextmanager
 def shop(listen):
-    """Run the program, as a user does; in the end it is killed."""
+    """Run the program as a user does, and kill it in the end."""
     with subprocess.Popen([sys.executable, str(EXAMPLE), listen], stderr=subprocess.PIPE, text=True) as program:
         try:
             yield program
@@ -23,7 +23,7 @@ def shop(listen):
 
 
 def test_R1_a_program_with_its_own_loop_is_killed_and_rolled_back(tmp_path):
-    """R1, C7: its goods and the money of the till are always worth the same, whatever is killed."""
+    """R1, C7: its goods and the money of the till always have the same total value, whatever is killed."""
     with running(tmp_path, str(SYSTEM), ("till",), "--interval", "0.2", "--trace", "full") as live:
         listen = live.supervisor.listen
         with shop(listen) as first:
@@ -41,11 +41,11 @@ def test_R1_a_program_with_its_own_loop_is_killed_and_rolled_back(tmp_path):
             live.wait_committed(2)
             snapshot = live.last_snapshot()
             live.supervisor.stop()
-            # It was told that the system is stopped: its loop has ended, and so has it. What it may have logged on the
-            # way (a peer that was still in the older epoch) is no fault.
-            _, said = second.communicate(timeout=60)
-            assert second.returncode == 0, said
-            assert "Traceback" not in said
+            # The program was notified that the system is stopped, so its loop and the program have ended. Log lines
+            # about a peer that was still in the older epoch are no fault.
+            _, output = second.communicate(timeout=60)
+            assert second.returncode == 0, output
+            assert "Traceback" not in output
     assert snapshot.fragments["shop"].state.position > 0
     assert verify_all(tmp_path / "store") >= 7
     verified = run(
@@ -57,7 +57,7 @@ def test_R1_a_program_with_its_own_loop_is_killed_and_rolled_back(tmp_path):
 
 
 def wait_for_segments(live, epoch):
-    """Wait until each process has written some of its trace, which ends where it is killed."""
+    """Wait until each process has written some segments of its trace; a kill ends the trace."""
     trace = live.store / "run" / "trace" / f"epoch-{epoch:06}"
 
     def fewest():
@@ -67,7 +67,7 @@ def wait_for_segments(live, epoch):
 
 
 def check_traces(store):
-    """R4: what the program did is in the trace too, and fits what the till did; only it itself could do it again."""
+    """R4: the program's events are in the trace too, and match those of the till; but they cannot be replayed."""
     for epoch in (1, 2, 3):
         trace = store / "run" / "trace" / f"epoch-{epoch:06}"
         verified = run("trace", "verify", trace, "--json")

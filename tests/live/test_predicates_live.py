@@ -1,4 +1,4 @@
-"""Deadlock, termination and garbage of processes that really run: found by snapshots, and for ever (G2, G4)."""
+"""Deadlock, termination and garbage in live systems: found by snapshots, and stable (G2, G4)."""
 
 from itertools import pairwise
 
@@ -26,15 +26,15 @@ def wait_for(live, predicate):
 
 
 def states(snapshot):
-    return {name: msgspec.msgpack.decode(one.state.data) for name, one in snapshot.fragments.items()}
+    return {name: msgspec.msgpack.decode(fragment.state.data) for name, fragment in snapshot.fragments.items()}
 
 
 def found_in(store, predicate):
-    """What `predicate` finds in each complete snapshot, in the order of their commits."""
+    """Return what `predicate` finds in each complete snapshot, in the order of their commits."""
     return [predicate(predicate_input_of(snapshot)) for snapshot in complete_snapshots(store)]
 
 
-def test_G2_greedy_philosophers_that_really_run_are_found_deadlocked(tmp_path):
+def test_G2_live_greedy_philosophers_are_found_deadlocked(tmp_path):
     system = f"{EXAMPLES / 'philosophers.py'}:greedy"
     with running(tmp_path, system, PHILOSOPHERS, "--interval", "0.1") as live:
         live.wait_running()
@@ -63,7 +63,7 @@ def test_G2_live_philosophers_and_workers_that_finish_are_never_deadlocked(tmp_p
 
 
 def objects_to_their_end(directory, system):
-    """Run the objects until no timer is left; return the last snapshot, its objects, and what was garbage in each."""
+    """Run the objects until no timer is left; return the last snapshot, its objects, and each snapshot's garbage."""
     with running(directory, f"{EXAMPLES / 'objects.py'}:{system}", tuple("abc"), "--interval", "0.05") as live:
         live.wait_running()
         live.wait("the end of all steps", lambda _: not any(timers_of(live)))
@@ -87,7 +87,7 @@ def test_G2_live_objects_without_references_are_garbage_also_in_cycles(tmp_path)
 
 
 def test_G2_live_workers_that_stay_active_are_never_terminated(tmp_path):
-    """G2: no task is left anywhere, and no process is active; but somebody always asks, or will."""
+    """G2: no task is left, and no process is active; but some process always requests work, or will."""
     with running(tmp_path, f"{EXAMPLES / 'stealing.py'}:restless", tuple("abcd"), "--interval", "0.05") as live:
         live.wait_running()
         live.wait("the end of all work", lambda _: done_in(live.last_snapshot()) == 200)
@@ -113,18 +113,18 @@ def test_G4_a_process_under_termination_detection_cannot_leave(tmp_path):
         with pytest.raises(RequestRefused, match="process b cannot leave: its termination is being detected"):
             live.client.leave("b")
         ended = states(wait_for(live, termination))
-        assert {one.name for one in live.wait_running().processes} == set(detected.NAMES)
+        assert {process.name for process in live.wait_running().processes} == set(detected.NAMES)
         assert not live.gone
-    assert [one["state"]["announced"] for one in ended.values()] == [1, 0, 0]
+    assert [worker["state"]["announced"] for worker in ended.values()] == [1, 0, 0]
 
 
 def test_G4_termination_is_announced_online_and_shown_by_a_snapshot(tmp_path):
     with running(tmp_path, f"{detected.__file__}:tree", detected.NAMES, "--interval", "0.05") as live:
         live.wait_running()
         ended = states(wait_for(live, termination))
-    assert sum(one["state"]["done"] for one in ended.values()) == 2**9 - 1
-    assert [one["state"]["announced"] for one in ended.values()] == [1, 0, 0]
-    # Whoever sees the announcement in a snapshot sees no work left in it.
+    assert sum(worker["state"]["done"] for worker in ended.values()) == 2**9 - 1
+    assert [worker["state"]["announced"] for worker in ended.values()] == [1, 0, 0]
+    # A snapshot that has the announcement has no work left.
     for snapshot in complete_snapshots(tmp_path / "store"):
         if states(snapshot)["a"]["state"]["announced"]:
-            assert not any(one["state"]["tasks"] for one in states(snapshot).values())
+            assert not any(worker["state"]["tasks"] for worker in states(snapshot).values())

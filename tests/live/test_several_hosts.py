@@ -24,7 +24,7 @@ def free_port(host):
 
 
 def on_this_machine(text, store):
-    """Return the description with the last number of each host in 127.0.1, where nobody else is, and free ports."""
+    """Return the description with an address in 127.0.1 for each host, which no other program uses, and free ports."""
 
     def address(found):
         host = f"127.0.1.{found[1]}"
@@ -64,5 +64,5 @@ def test_commands_for_several_hosts_run_in_any_order(tmp_path):
 def committed(client):
     try:
         return client.status().committed
-    except TransportError:  # not yet
+    except TransportError:  # it does not answer yet
         return 0

@@ -1,12 +1,20 @@
-"""Live: the store is moved away, or not mounted, or another one lies in its place; nothing begins from nothing (E7)."""
+"""Live: the store is moved away or replaced by another one; no program starts over from an empty state (E7)."""
 
-import shutil
 import subprocess
 import sys
 
 import pytest
 from tests.live import ledger
-from tests.live.harness import DEADLINE_S, IN_ITS_PLACE, LEDGER, check_everything, moved_away, running, wait_until
+from tests.live.harness import (
+    DEADLINE_S,
+    IN_ITS_PLACE,
+    LEDGER,
+    check_everything,
+    copy_running,
+    moved_away,
+    running,
+    wait_until,
+)
 
 from strobe.cli.live.child import COORDINATOR
 from strobe.errors import TransportError
@@ -21,7 +29,7 @@ def store_troubles(live):
 
 @pytest.mark.parametrize("what", IN_ITS_PLACE)
 def test_E7_a_coordinator_killed_while_its_store_is_away_waits_for_it(tmp_path, what):
-    """E7, R1: it reports what it waits for; processes go on; a node started meanwhile is in when the store is back."""
+    """E7, R1: it reports what it waits for; processes continue; a restarted node takes part when the store is back."""
     with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.1", "--trace", "ordinals") as live:
         live.wait_running()
         live.wait_committed(2)
@@ -50,7 +58,7 @@ def test_E7_a_coordinator_killed_while_its_store_is_away_waits_for_it(tmp_path, 
 
 @pytest.mark.parametrize("what", IN_ITS_PLACE)
 def test_E7_a_running_system_continues_when_its_store_is_back(tmp_path, what):
-    """E7: nobody is killed, and nothing is written into what lies in its place meanwhile."""
+    """E7: no program ends, and nothing is written in its place."""
     with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.1", "--trace", "full") as live:
         live.wait_running()
         live.wait_committed(2)
@@ -65,7 +73,7 @@ def test_E7_a_running_system_continues_when_its_store_is_back(tmp_path, what):
 
 @pytest.mark.parametrize("killed", [False, True], ids=["running", "killed"])
 def test_S1_without_its_log_a_coordinator_does_not_start_anew(tmp_path, killed):
-    """S1: it reports that and writes nothing, also one that is started meanwhile, and goes on when the log is back."""
+    """S1: running or restarted, it reports this and writes nothing; it continues when the log is back."""
     with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.1") as live:
         live.wait_running()
         live.wait_committed(2)
@@ -84,7 +92,7 @@ def test_S1_without_its_log_a_coordinator_does_not_start_anew(tmp_path, killed):
 
 
 def test_E7_up_reports_that_it_waits_and_continues_from_the_newest(tmp_path):
-    """E7: as a person does it: `strobe up --create`, the store moved away, the coordinator killed, the store back."""
+    """E7: as a user does it: `strobe up --create`, the store moved away, the coordinator killed, the store back."""
     store = tmp_path / "store"
     command = [sys.executable, "-m", "strobe.cli", "up", f"{LEDGER}:ledger", "--store", store, "--interval", "0.2"]
     told = tmp_path / "told"
@@ -108,11 +116,11 @@ def test_E7_up_reports_that_it_waits_and_continues_from_the_newest(tmp_path):
 
 
 def test_S1_an_older_copy_of_the_store_is_waited_out(tmp_path):
-    """S1, E7: put in place while the coordinator is killed, it is not continued: the newest entry is known to `up`."""
+    """S1, E7: a restarted coordinator does not continue from it, since `strobe up` knows the newest entry."""
     with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.1") as live:
         live.wait_running()
         live.wait_committed(2)
-        shutil.copytree(live.store, tmp_path / "copy")
+        copy_running(live.store, tmp_path / "copy")
         live.wait_committed(5)
         live.wait("the newest entries to be known", lambda s: s.last_entry is not None)
         pids = {name: live.supervisor.pid(name) for name in ledger.NAMES}
@@ -135,7 +143,7 @@ def test_S1_a_running_coordinator_reports_an_older_copy_and_waits(tmp_path):
     with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.1") as live:
         live.wait_running()
         live.wait_committed(2)
-        shutil.copytree(live.store, tmp_path / "copy")
+        copy_running(live.store, tmp_path / "copy")
         live.wait_committed(5)
         live.store.rename(tmp_path / "real")
         (tmp_path / "copy").rename(live.store)
@@ -151,9 +159,9 @@ def test_S1_a_running_coordinator_reports_an_older_copy_and_waits(tmp_path):
 
 @pytest.mark.parametrize("starts", [1, 2], ids=["later-epoch", "same-epoch"])
 def test_S1_no_process_continues_from_the_state_of_an_older_copy(tmp_path, starts):
-    """S1, R1: a system ran on an older copy; when the real store is back, all begin again from its newest snapshot.
+    """S1, R1: a system ran on an older copy; when the real store is back, all restart from its newest snapshot.
 
-    The copy's epoch may have the number of the real store's, or a later one.
+    The epoch of the copy has the same number as the real store's, or a higher one.
     """
     interval = ("--interval", "0.1")
     real, copy = tmp_path / "real", tmp_path / "copy"
@@ -162,7 +170,7 @@ def test_S1_no_process_continues_from_the_state_of_an_older_copy(tmp_path, start
             live.wait_running()
             live.wait_committed(2)
             if start == 0:
-                shutil.copytree(live.store, copy)
+                copy_running(live.store, copy)
             live.wait_committed(20)
     live.store.rename(real)
     copy.rename(live.store)

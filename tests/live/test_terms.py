@@ -1,4 +1,4 @@
-"""Two `strobe up` on one store: the last to start leads, and the one before it ends by itself (S1)."""
+"""Two `strobe up` on one store: the last one to start leads, and the earlier one ends by itself (S1)."""
 
 import os
 import re
@@ -27,7 +27,7 @@ from strobe.storage.entries.log_file import decode_entry, entry_name
 
 
 class Up:
-    """A `strobe up` in a process of its own, with what it prints."""
+    """A `strobe up` in a separate process, and its output."""
 
     def __init__(self, process, output):
         self.process = process
@@ -46,7 +46,7 @@ class Up:
 
 @contextmanager
 def up(directory, name, system, store):
-    """Run `strobe up`, from when it says that the system runs; in the end it is killed, and its children with it."""
+    """Run `strobe up`; yield it when it reports that the system runs. In the end, kill it; its children end with it."""
     output = directory / f"{name}.txt"
     words = ["up", f"{LEDGER}:{system}", "--store", str(store), "--create", "--interval", "0.1"]
     environment = os.environ | {"STROBE_TEST_OUTPUT": str(directory)}
@@ -75,7 +75,7 @@ def wait_committed(store, more):
 
 
 def stop_all(store):
-    """Stop every program that works on a store, as a machine does that is suspended; return their process ids."""
+    """Stop every program that works on a store, as on a suspended machine; return their process ids."""
     pids = [int(pid) for pid in working_on(store)]
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
@@ -98,10 +98,7 @@ def interrupt(started):
 
 
 def check_history(store):
-    """Check that the log has one history: each term, epoch and snapshot is above those before it, each process on.
-
-    Return the terms of the log.
-    """
+    """Check that the log has one history, in which terms, snapshots and positions only increase; return the terms."""
     terms, newest, positions = [0], SnapshotId(0, 0, ""), {}
     for position, entry in Store.open(store).read_log():
         document = decode_entry((store / entry_name(position)).read_bytes(), str(store), position, None)
@@ -121,7 +118,7 @@ def check_history(store):
 
 
 def test_S1_a_resumed_up_ends_when_a_second_one_leads(tmp_path):
-    """S1: nothing of the first is committed after the term of the second, and it says who has taken over."""
+    """S1: nothing of the first is committed after the term of the second, and it reports who has taken over."""
     store = tmp_path / "store"
     with up(tmp_path, "first", "ledger", store) as first:
         wait_committed(store, 3)
@@ -142,7 +139,7 @@ def test_S1_a_resumed_up_ends_when_a_second_one_leads(tmp_path):
 
 
 def test_S1_a_sink_of_a_stopped_up_is_taken_over_when_that_has_ended(tmp_path):
-    """S1, R2: what the first still holds keeps the second from beginning; then output goes on, each line once."""
+    """S1, R2: the second waits for files that the first still holds; then output continues, each line once."""
     store = tmp_path / "store"
     with up(tmp_path, "first", "with_sinks", store) as first:
         wait_committed(store, 3)
@@ -158,7 +155,7 @@ def test_S1_a_sink_of_a_stopped_up_is_taken_over_when_that_has_ended(tmp_path):
 
 
 def test_S1_a_stopped_coordinator_cannot_take_the_place_of_a_removed_entry(tmp_path):
-    """It is stopped when its commit has no name yet. That place is taken, and its entry removed, before it goes on."""
+    """It is stopped before its commit is linked. Before it continues, its position is taken, and that entry removed."""
     every, store = 16, tmp_path / "store"
     found = {}
 
@@ -169,7 +166,7 @@ def test_S1_a_stopped_coordinator_cannot_take_the_place_of_a_removed_entry(tmp_p
         found["end"], found["open"] = state.next_position, set(state.open)
 
     def remove():
-        """Do as people do: write to the log, and collect."""
+        """Write to the log and collect, as a user's commands do."""
         opened = Store.open(store, checkpoint_every=every)
         newest = opened.resolve("latest")
         for snapshot in found["open"]:

@@ -1,4 +1,4 @@
-"""Live: the trace of real processes verifies and replays (R4); input and output survive kills exactly once (R2)."""
+"""Live: the trace of real processes verifies and replays (R4); input and output are exactly-once despite kills (R2)."""
 
 import json
 import re
@@ -39,51 +39,51 @@ def test_R2_every_order_is_taken_and_reported_once_despite_kills(tmp_path, monke
             for number in range(first, last):
                 file.write(json.dumps({"item": str(number), "count": 1}) + "\n")
 
-    def told(count):
+    def wait_reported(count):
         wait_until(f"{count} orders told of", lambda: audit.exists() and _lines(audit) == count, between=live.tick)
 
     order(0, ORDERS // 3)
     with running(tmp_path, f"{tmp_path / 'shop.py'}:shop", ["till"], "--interval", "0.1") as live:
         live.wait_running()
         for part in (1, 2, 3):
-            told(part * ORDERS // 3)
+            wait_reported(part * ORDERS // 3)
             if part < 3:
                 order(part * ORDERS // 3, (part + 1) * ORDERS // 3)
                 live.kill("till")
-    told_of = [json.loads(line) for line in audit.read_text().splitlines()]
-    assert told_of == [{"item": str(number), "sold": number + 1} for number in range(ORDERS)]
+    reports = [json.loads(line) for line in audit.read_text().splitlines()]
+    assert reports == [{"item": str(number), "sold": number + 1} for number in range(ORDERS)]
 
 
 def test_R2_input_of_an_ingress_log_takes_effect_once_despite_kills(tmp_path, monkeypatch):
-    """R2: it is appended while the system runs, is killed, and is rolled back to before it was read."""
+    """R2: records are appended while the system runs, is killed, and rolls back to before they were read."""
     text = (REPOSITORY / "docs" / "outside.md").read_text("utf-8")
     monkeypatch.chdir(tmp_path)
     shop = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0].replace("FileSource", "IngressLog")
     (tmp_path / "shop.py").write_text(shop.replace("orders.jsonl", "orders.log"))
     audit = tmp_path / "audit.jsonl"
-    door = IngressLog(tmp_path / "orders.log")
+    ingress = IngressLog(tmp_path / "orders.log")
 
-    def told(count):
+    def wait_reported(count):
         wait_until(f"{count} orders told of", lambda: audit.exists() and _lines(audit) == count, between=live.tick)
 
     kills = (ORDERS // 3, ORDERS // 2, ORDERS - 10)
     with running(tmp_path, f"{tmp_path / 'shop.py'}:shop", ["till"], "--interval", "0.1") as live:
         for number in range(ORDERS):
-            door.append({"item": str(number), "count": 1})
+            ingress.append({"item": str(number), "count": 1})
             if number == kills[-1]:
-                told(number + 1)
+                wait_reported(number + 1)
             if number in kills:
-                live.wait_rolled_back(kills.index(number))  # it runs again after the kill before
+                live.wait_rolled_back(kills.index(number))  # it runs again after the previous kill
                 live.kill("till")
-        told(ORDERS)
+        wait_reported(ORDERS)
         assert live.wait_rolled_back(len(kills)).epoch == 1 + len(kills)
-    door.close()
-    told_of = [json.loads(line) for line in audit.read_text().splitlines()]
-    assert told_of == [{"item": str(number), "sold": number + 1} for number in range(ORDERS)]
+    ingress.close()
+    reports = [json.loads(line) for line in audit.read_text().splitlines()]
+    assert reports == [{"item": str(number), "sold": number + 1} for number in range(ORDERS)]
 
 
 def _fewest_segments(directory, epoch):
-    """How many segments the process has written that has written the fewest."""
+    """Return the lowest number of segments that any process has written."""
     trace = directory / "store" / "run" / "trace" / epoch
     return min(len(list((trace / process).glob("*.parquet"))) for process in "abcd")
 

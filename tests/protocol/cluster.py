@@ -1,8 +1,8 @@
-"""Real machines and a real coordinator's lifecycle around an in-memory log, driven by one stream of random numbers.
+"""Drives real machines and a real coordinator lifecycle around an in-memory log, from one random stream.
 
-Channels are queues, or bags where they are unordered; links to and from the coordinator are queues. A message is an
-empty one, since only counting matters here. The coordinator can be lost after any entry of the log: `moments` has a
-copy of the whole cluster from right after each one was written, before anybody knew.
+Channels are FIFO queues, or bags if they are unordered; links to and from the coordinator are queues. Messages are
+empty, since only their counts matter. The coordinator can crash after any log entry: `moments` has a copy of the whole
+cluster for each entry, taken right after the entry was written and before anyone read it.
 """
 
 import copy
@@ -114,7 +114,7 @@ class Cluster:
     # The coordinator
 
     def lose_coordinator(self) -> None:
-        """Crash it and bring it back: reports on their way to it are lost, orders on their way from it are not."""
+        """Crash and restart the coordinator: reports in transit to it are lost, orders in transit from it are not."""
         self.reports.clear()
         self._start_coordinator()
 
@@ -124,9 +124,9 @@ class Cluster:
         self.position = 0
         self.wake_at_us = None
         self._read()
-        self._hear(Recovered())
+        self._handle(Recovered())
 
-    def _hear(self, event: CoordinatorEvent) -> None:
+    def _handle(self, event: CoordinatorEvent) -> None:
         for effect in self.lifecycle.handle(event, self.now_us):
             match effect:
                 case Append(entry):
@@ -152,13 +152,13 @@ class Cluster:
             self.position += 1
             if isinstance(entry, ViewChange) and entry.view.number not in self.views:
                 self._open_wires(entry.view)
-            self._hear(EntryLogged(entry))
+            self._handle(EntryLogged(entry))
 
     def _open_wires(self, view: View) -> None:
         self.views[view.number] = view
         for spec in view.channels:
             if self.specs.get(spec.id) != spec:
-                # A new incarnation is a new connection: nothing comes on it from the old one.
+                # A new incarnation is a new connection: nothing arrives on it from the old one.
                 self.specs[spec.id] = spec
                 self.wires[spec.id] = []
 
@@ -171,12 +171,12 @@ class Cluster:
     # Steps
 
     def step(self) -> None:
-        """Do any one of the things that can happen now."""
+        """Take one randomly chosen step."""
         names = list(CHANCES)
         getattr(self, self.random.choices(names, [CHANCES[name] for name in names])[0])()
 
     def calm_down(self) -> None:
-        """Let everything arrive, and time pass, until nothing is left to happen."""
+        """Deliver everything and let time pass until nothing is left to do."""
         for name in list(self.down):
             self._restart(name)
         for _ in range(10_000):
@@ -185,7 +185,7 @@ class Cluster:
                     return
                 self.now_us = max(self.now_us, self.wake_at_us)
                 self.wake_at_us = None
-                self._hear(TimePassed())
+                self._handle(TimePassed())
         raise AssertionError("it never comes to rest")
 
     def _pick(self, things: list[Any]) -> Any:
@@ -201,7 +201,7 @@ class Cluster:
             return False
         items = self.wires[channel]
         item = items.pop(0 if specs[channel].kind == FIFO else self.random.randrange(len(items)))
-        self._tell(specs[channel].target, FrameReceived(channel, item) if isinstance(item, Frame) else item)
+        self._deliver(specs[channel].target, FrameReceived(channel, item) if isinstance(item, Frame) else item)
         return True
 
     def _report(self) -> bool:
@@ -212,7 +212,7 @@ class Cluster:
         if isinstance(report, Fragment):
             self.fragments[report.snapshot][name] = report
             report = FragmentArrived(report.snapshot, name, report.view)
-        self._hear(report)
+        self._handle(report)
         return True
 
     def _obey(self) -> bool:
@@ -232,19 +232,19 @@ class Cluster:
                 if (name, snapshot) in self.kept:
                     self.reports[name].append(self.kept[name, snapshot])
                 else:
-                    self._tell(name, SnapshotRequested(snapshot, view))
+                    self._deliver(name, SnapshotRequested(snapshot, view))
             case RelaySentCount(_, snapshot, channel, count):
-                self._tell(name, SentCountRelayed(snapshot, channel, count))
+                self._deliver(name, SentCountRelayed(snapshot, channel, count))
             case ReportOutcome(_, snapshot, committed):
                 self.kept.pop((name, snapshot), None)
                 if not committed:
-                    self._tell(name, SnapshotAborted(snapshot))
+                    self._deliver(name, SnapshotAborted(snapshot))
             case ReportSettled(_, counter):
-                self._tell(name, SnapshotsSettled(counter))
+                self._deliver(name, SnapshotsSettled(counter))
                 for known in [known for known in self.kept if known[0] == name and known[1].counter < counter]:
                     del self.kept[known]
             case InstallView(_, view):
-                self._tell(name, ViewInstalled(view))
+                self._deliver(name, ViewInstalled(view))
             case Dismiss():
                 del self.machines[name]
 
@@ -252,24 +252,24 @@ class Cluster:
         name = self._pick(self._present())
         channel = self._pick(list(self.machines[name].outgoing)) if name else None
         if channel:
-            self._tell(name, MessagesSent(channel, 1, b"\x91\xc0"))
+            self._deliver(name, MessagesSent(channel, 1, b"\x91\xc0"))
 
     def _want(self) -> None:
-        self._hear(SnapshotWanted())
+        self._handle(SnapshotWanted())
 
     def _initiate(self) -> None:
         name = self._pick(self._present())
         if name and self.protocol == "chandy-lamport" and name in self.machines[name].view.processes:
             snapshot, view = self.machines[name].next_id(), self.machines[name].view.number
             self.reports[name].append(SnapshotStarted(snapshot, name, view))
-            self._tell(name, SnapshotRequested(snapshot, view))
+            self._deliver(name, SnapshotRequested(snapshot, view))
 
     def _pass_time(self) -> None:
         self.now_us += self.random.choice((10, 100, 600))
-        self._hear(TimePassed())
+        self._handle(TimePassed())
 
     def _crash(self) -> None:
-        """Crash a process, or bring back the one that is down."""
+        """Crash a process, or restart the one that is down."""
         if self.down:
             self._restart(self._pick(list(self.down)))
         elif (name := self._pick(self._present())) is not None:
@@ -279,22 +279,22 @@ class Cluster:
 
     def _restart(self, name: str) -> None:
         self.down.discard(name)
-        self._tell(name, Restarted())
+        self._deliver(name, Restarted())
         self.reports[name] += [ProcessFailed(name), ProcessReturned(name)]
 
     def _change(self) -> None:
         """Let the guest join, or leave."""
         if GUEST in self.lifecycle.view.processes:
-            self._hear(LeaveWanted(GUEST))
+            self._handle(LeaveWanted(GUEST))
         elif GUEST not in self.machines:
             host = self.first_view.processes[0]
             kind = self.first_view.channels[0].kind
             ends = ((host, GUEST), (GUEST, host))
-            self._hear(JoinWanted(GUEST, tuple(ChannelSpec(f"{a}{b}", a, b, kind) for a, b in ends)))
+            self._handle(JoinWanted(GUEST, tuple(ChannelSpec(f"{a}{b}", a, b, kind) for a, b in ends)))
 
     # The processes
 
-    def _tell(self, name: str, event: Event) -> None:
+    def _deliver(self, name: str, event: Event) -> None:
         for effect in self.machines[name].handle(event):
             match effect:
                 case SendFrame(channel, frame):
@@ -311,6 +311,6 @@ class Cluster:
                 case ReportDrained(view):
                     self.reports[name].append(Drained(name, view))
                 case PrepareDeparture():
-                    self._tell(name, DepartureReady())
+                    self._deliver(name, DepartureReady())
                 case DeliverFrame() | RecordState() | _:
                     pass

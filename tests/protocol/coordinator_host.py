@@ -1,8 +1,8 @@
 """A host of the coordinator's `Lifecycle` for tests: an in-memory log, a manual clock, and a list of all effects.
 
-Entries are written and returned at once. With `slow=True` they wait in `host.waiting` until `host.write()`, as on a
-host that writes its log while other things happen. Two hosts may share a log: then one of them may lose the race for a
-place in it.
+Entries are written and read back at once. With `slow=True` they wait in `host.waiting` until `host.write()`, as on a
+host that writes its log asynchronously. Two hosts may share a log; then one of them may lose the race for a log
+position.
 """
 
 from typing import Any, TypeVar
@@ -53,13 +53,13 @@ class CoordinatorHost:
         self.waiting: list[Entry] = []
         self.orders: list[CoordinatorEffect] = []
 
-    # What happens
+    # Input
 
     def handle(self, *events: CoordinatorEvent) -> list[CoordinatorEffect]:
-        """Tell the lifecycle; return all that it ordered until it came to rest."""
+        """Pass events to the lifecycle; return all effects until it comes to rest."""
         before = len(self.orders)
         for event in events:
-            self._tell(event)
+            self._feed(event)
         return self.orders[before:]
 
     def at(self, now_us: int) -> list[CoordinatorEffect]:
@@ -74,7 +74,7 @@ class CoordinatorHost:
         return self.handle(*(Drained(process, view) for process in processes))
 
     def write(self) -> list[CoordinatorEffect]:
-        """Write what waits, in order."""
+        """Write the waiting entries, in order."""
         before = len(self.orders)
         waiting, self.waiting = self.waiting, []
         for entry in waiting:
@@ -82,15 +82,15 @@ class CoordinatorHost:
         return self.orders[before:]
 
     def catch_up(self) -> list[CoordinatorEffect]:
-        """Read what others have written."""
+        """Read the entries that others have written."""
         before = len(self.orders)
         while self.position < len(self.log):
             self.position += 1
-            self._tell(self._logged(self.log[self.position - 1]))
+            self._feed(self._logged(self.log[self.position - 1]))
         return self.orders[before:]
 
     def restart(self) -> list[CoordinatorEffect]:
-        """Crash and come back: the log is all there is to go by."""
+        """Crash and restart with nothing but the log."""
         self.lifecycle = Lifecycle(
             self.first_view,
             self.policy,
@@ -104,7 +104,7 @@ class CoordinatorHost:
         assert silent == [], "nothing is ordered while the log is read back"
         return self.handle(Recovered())
 
-    # What can be seen
+    # Observations
 
     def begun(self) -> list[Begin]:
         return [entry for entry in self.log if isinstance(entry, Begin)]
@@ -113,7 +113,7 @@ class CoordinatorHost:
         return SnapshotId.parse(self.begun()[-1].snapshot)
 
     def outcomes(self) -> dict[str, Commit | Abort]:
-        """The first outcome of each snapshot: it wins."""
+        """Return the first outcome of each snapshot: it is the one that counts."""
         found: dict[str, Commit | Abort] = {}
         for entry in self.log:
             if isinstance(entry, Commit | Abort):
@@ -129,9 +129,9 @@ class CoordinatorHost:
     def epochs(self) -> list[EpochStart]:
         return [entry for entry in self.log if isinstance(entry, EpochStart)]
 
-    # How it works
+    # Implementation
 
-    def _tell(self, event: CoordinatorEvent) -> None:
+    def _feed(self, event: CoordinatorEvent) -> None:
         for effect in self.lifecycle.handle(event, self.now_us):
             self.orders.append(effect)
             if isinstance(effect, Append):
@@ -147,7 +147,7 @@ class CoordinatorHost:
                 self._append(Commit(str(effect.snapshot), manifest, self.now_us))
 
     def _logged(self, entry: Entry) -> EntryLogged:
-        """Tell of an entry; where it starts an epoch from a snapshot, with what the manifest of that says."""
+        """Wrap an entry. For an epoch restored from a snapshot, add what the snapshot's manifest says about members."""
         outcome = self.outcomes().get(entry.restored or "") if isinstance(entry, EpochStart) else None
         if not isinstance(outcome, Commit):
             return EntryLogged(entry)
@@ -162,29 +162,29 @@ class CoordinatorHost:
     def _write(self, entry: Entry) -> None:
         if self.position < len(self.log):
             self.catch_up()
-            self._tell(AppendLost(entry))
+            self._feed(AppendLost(entry))
             return
         self.log.append(entry)
         self.catch_up()
 
 
 def fields_of(thing: Any) -> Any:
-    """All that an object of ours holds, however deep, without the objects themselves."""
+    """Return the fields of an object of this project as plain data, recursively."""
     if type(thing).__module__.startswith("strobe.") and not isinstance(thing, msgspec.Struct):
         return {name: fields_of(value) for name, value in vars(thing).items()}
     return {key: fields_of(value) for key, value in thing.items()} if isinstance(thing, dict) else thing
 
 
 def those(effects: list[CoordinatorEffect], kind: type[Order]) -> list[Order]:
-    """The effects of one kind."""
+    """Return the effects of one kind."""
     return [effect for effect in effects if isinstance(effect, kind)]
 
 
 def to(effects: list[Any], process: str) -> list[Any]:
-    """What is said to one process."""
+    """Return the effects for one process."""
     return [effect for effect in effects if getattr(effect, "process", None) == process]
 
 
 def committing(effects: list[CoordinatorEffect]) -> list[SnapshotId]:
-    """The snapshots that a commit was ordered for."""
+    """Return the snapshots whose commit was ordered."""
     return [order.snapshot for order in those(effects, CommitSnapshot)]

@@ -1,11 +1,12 @@
-"""A tiny network of real protocol machines, in memory, whose every step is somebody else's choice.
+"""An in-memory network of real protocol machines. The caller chooses every step.
 
-FIFO channels are queues, unordered ones are bags. What a coordinator would say (record, abort, settled, relayed counts)
-waits in one bag and comes in any order. A message is `[serial, hops]`: whoever receives it sends one on while hops are
-left, so that causality spreads; every seventh makes its receiver initiate a snapshot right there, inside a frame too.
+FIFO channels are queues, unordered ones are bags. The coordinator's orders (record, abort, settled, relayed counts)
+wait in one bag and arrive in any order. A message is `[serial, hops]`: its receiver sends another one while hops are
+left, so that causality spreads. Every seventh message makes its receiver initiate a snapshot at once, even in the
+middle of a frame.
 
-The network keeps the truth beside the machines: each send and receipt with the event it belongs to, and how much had
-been sent and received at each recording.
+Beside the machines, the network keeps a reference record: each send and receipt with its event, and how much had been
+sent and received at each recording.
 """
 
 from collections import Counter, defaultdict
@@ -56,7 +57,7 @@ INITIATES_EVERY = 7
 
 
 class Network:
-    """Processes, wires, and the truth about them. Choices are numbers, taken modulo what there is to choose from."""
+    """Processes, wires, and the reference record. Choices are numbers, taken modulo the number of options."""
 
     def __init__(self, view: View, protocol: str) -> None:
         self.view = view
@@ -64,7 +65,7 @@ class Network:
         self.machines = {process: PROTOCOLS[protocol](process, view) for process in view.processes}
         self.specs = {spec.id: spec for spec in view.channels}
         self.wires: dict[str, list[Frame | Marker]] = {spec.id: [] for spec in view.channels}
-        # After a rollback: the recorded frames, which are taken before anything from the wire.
+        # After a rollback: the recorded frames, which are delivered before anything from the wire.
         self.restored: dict[str, list[InFlight]] = {spec.id: [] for spec in view.channels}
         self.epoch = 1
         self.orders: list[tuple[str, Event]] = []
@@ -74,7 +75,7 @@ class Network:
         self.aborted: set[SnapshotId] = set()
         self.captured: dict[tuple[SnapshotId, str], LocalState] = {}
         self.fragments: dict[SnapshotId, dict[str, Fragment]] = defaultdict(dict)
-        # The truth.
+        # The reference record.
         self.position: Counter[str] = Counter()
         self.history: list[Sent | Received] = []
         self.sent: dict[str, list[int]] = defaultdict(list)
@@ -85,35 +86,35 @@ class Network:
     # Choices
 
     def send(self, channel: int, messages: int) -> None:
-        """One event that puts some messages on one channel."""
+        """Send one to three messages on one channel, in one event."""
         if self.specs:
             spec = self._pick(list(self.specs.values()), channel)
             self.position[spec.source] += 1
             self._put(spec, [2] * (1 + messages % 3))
 
     def take(self, wire: int, place: int) -> None:
-        """Take the next thing from a wire; on an unordered one, anything that is on it."""
+        """Take the next item from a wire, or any item from an unordered one."""
         busy = [channel for channel, items in self.wires.items() if items or self.restored[channel]]
         if not busy:
             return
         spec = self.specs[self._pick(busy, wire)]
         if self.restored[spec.id]:
             first = self.restored[spec.id].pop(0)
-            self.tell(spec.target, FrameReceived(spec.id, first.frame, first.consumed))
+            self.handle(spec.target, FrameReceived(spec.id, first.frame, first.consumed))
             return
         items = self.wires[spec.id]
         item = items.pop(0 if spec.kind == FIFO else place % len(items))
         event = FrameReceived(spec.id, item) if isinstance(item, Frame) else MarkerReceived(spec.id, item)
-        self.tell(spec.target, event)
+        self.handle(spec.target, event)
 
     def apply(self, order: int, _: int = 0) -> None:
-        """Let any one of the coordinator's orders arrive."""
+        """Deliver any one of the coordinator's orders."""
         if self.orders:
             process, event = self.orders.pop(order % len(self.orders))
-            self.tell(process, event)
+            self.handle(process, event)
 
     def begin(self, process: int, _: int = 0) -> None:
-        """Begin a snapshot: at one process and at as many as it takes, or under Lai-Yang at all."""
+        """Begin a snapshot at one process and the initiators that the view needs; under Lai-Yang, at all processes."""
         self.counter += 1
         snapshot = SnapshotId(self.epoch, self.counter, COORDINATOR)
         if self.protocol == "lai-yang":
@@ -122,32 +123,32 @@ class Network:
             self._ask(snapshot, (self._pick(list(self.view.processes), process), *initiators(self.view)))
 
     def abort(self, which: int, _: int = 0) -> None:
-        """Abort any snapshot that was ever begun; what of it comes later is late."""
+        """Abort any snapshot that was ever begun; the rest of it arrives late."""
         if self.begun:
             self._abort(self._pick(self.begun, which))
 
     def restart(self, process: int, _: int = 0) -> None:
-        """Crash a process and let it come back: its recordings are lost, so those snapshots are aborted."""
+        """Crash and restart a process. Its recordings are lost, so their snapshots are aborted."""
         name = self._pick(list(self.view.processes), process)
         for snapshot in list(self.machines[name].open):
             self._abort(snapshot)
-        self.tell(name, Restarted())
+        self.handle(name, Restarted())
 
     def settle(self, process: int, _: int = 0) -> None:
-        """Tell a process up to where every snapshot has its outcome."""
+        """Send a process the counter below which every snapshot has its outcome."""
         going_on = [snapshot.counter for snapshot in self.begun if not self._is_over(snapshot)]
-        # Not above what any process may call its own next one: the coordinator leaves that much room too.
+        # Not above the next id of any process: the coordinator leaves that margin too.
         next_ones = [machine.next_id().counter for machine in self.machines.values()]
         floor = min(*going_on, *next_ones, self.counter + 1)
         self.orders.append((self._pick(list(self.view.processes), process), SnapshotsSettled(floor)))
 
     def calm_down(self) -> None:
-        """Let everything arrive that is under way."""
+        """Deliver everything that is in transit."""
         while self.orders or any(self.wires.values()) or any(self.restored.values()):
             self.apply(0)
             self.take(0, 0)
 
-    # What came out
+    # Results
 
     def complete(self) -> list[Snapshot]:
         return [
@@ -160,14 +161,14 @@ class Network:
         return {process: fragment.state.position for process, fragment in snapshot.fragments.items() if fragment.state}
 
     def in_flight_at(self, snapshot: SnapshotId, channel: str) -> list[int]:
-        """What was sent at the sender's recording, without what was received at the receiver's."""
+        """Return the messages sent before the sender's recording and not received before the receiver's."""
         sent = self.sent[channel][: self.sent_at[snapshot, channel]]
         received = self.received[channel][: self.received_at[snapshot, channel]]
         return [message for message in sent if message not in received]
 
-    # How it works
+    # Implementation
 
-    def tell(self, process: str, event: Event) -> None:
+    def handle(self, process: str, event: Event) -> None:
         for effect in self.machines[process].handle(event):
             self._carry_out(process, effect)
 
@@ -218,13 +219,13 @@ class Network:
             messages.append([self.serial, left])
             self.history.append(Sent(spec.source, self.position[spec.source], spec.id, self.serial))
             self.sent[spec.id].append(self.serial)
-        self.tell(spec.source, MessagesSent(spec.id, len(messages), msgspec.msgpack.encode(messages)))
+        self.handle(spec.source, MessagesSent(spec.id, len(messages), msgspec.msgpack.encode(messages)))
 
     def _initiate(self, process: str, inside: Breakpoint | None) -> None:
         snapshot = self.machines[process].next_id()
         self.counter = max(self.counter, snapshot.counter)
         self._ask(snapshot, initiators(self.view))
-        self.tell(process, SnapshotRequested(snapshot, self.view.number, inside))
+        self.handle(process, SnapshotRequested(snapshot, self.view.number, inside))
 
     def _ask(self, snapshot: SnapshotId, processes: tuple[str, ...]) -> None:
         self.begun.append(snapshot)

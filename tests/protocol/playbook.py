@@ -1,10 +1,10 @@
-"""Sequence diagrams as tests: what one machine receives, and exactly what it does.
+"""Tests as sequence diagrams: which events one machine receives, and exactly which effects follow.
 
     p = Playbook(ChandyLamport("p", VIEW))
     p >> request(S1) << [RecordState(S1), send_marker("pq", S1)]
 
-`>>` hands the machine an event; `<<` compares all that it did since with all that it should have done. An event whose
-effects were never looked at fails the next step, so that nothing goes unseen; `p.ignores(event)` is `p >> event << []`.
+`>>` passes the machine an event; `<<` compares all effects of that event with the expected ones. If the effects of an
+event were never checked, the next step fails, so that none is missed. `p.ignores(event)` is `p >> event << []`.
 """
 
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ class Playbook:
         return self
 
     def take(self) -> list[Effect]:
-        """Return what the last event led to, for a closer look than `<<`."""
+        """Return the effects of the last event, for a closer look than `<<`."""
         seen, self.seen = self.seen, None
         assert seen is not None, "nothing has happened yet"
         return seen
@@ -57,18 +57,18 @@ class Playbook:
         self >> event << []
 
     def finishes(self, event: Event) -> Fragment:
-        """Hand over `event`, which must lead to a finished fragment; return that."""
+        """Pass `event`, which must finish a fragment; return that fragment."""
         (fragment,) = finished(self.handle(event))
         return fragment
 
 
 def examples(share: float) -> settings:
-    """A share of the profile's examples, so that `--hypothesis-profile=search` looks further everywhere."""
+    """Use a share of the profile's examples, so that `--hypothesis-profile=search` searches longer in every test."""
     return settings(max_examples=max(1, round(share * settings.default.max_examples)))
 
 
 def view(*channels: str, number: int = 1, alone: Sequence[str] = (), kind: str = FIFO) -> View:
-    """A view from channels written "p>q", or "p>q:name" where two join the same pair; ids are "pq", or the name."""
+    """Make a view of channels like "p>q", or "p>q:name" if two connect the same pair; ids are "pq", or the name."""
     specs = []
     for text in channels:
         ends, _, name = text.partition(":")
@@ -125,7 +125,7 @@ def finished(effects: Sequence[Effect]) -> list[Fragment]:
 
 
 def in_flight(fragment: Fragment) -> dict[str, list[Any]]:
-    """The messages in flight to the process of `fragment`, decoded; of a frame cut inside, what was not consumed."""
+    """Decode the messages in flight to the process of `fragment`; of a partly consumed frame, only the rest."""
     return {
         channel: [message for item in items for message in msgspec.msgpack.decode(item.frame.body)[item.consumed :]]
         for channel, items in fragment.in_flight.items()

@@ -1,4 +1,4 @@
-"""What the tests of rollback share: a coordinator with a snapshot complete, and crashes that take everybody back."""
+"""Shared by the tests of rollback: a coordinator with a complete snapshot, and crashes that cause a rollback."""
 
 import msgspec
 from tests.protocol.coordinator_host import CoordinatorHost
@@ -26,7 +26,7 @@ def renumbered(of: View, number: int) -> View:
 
 
 def with_one_complete(policy: Policy | None = None) -> CoordinatorHost:
-    """A host with S1 complete."""
+    """A host on which S1 is complete."""
     host = CoordinatorHost(RING, policy)
     host.handle(SnapshotWanted())
     host.fragments(S1, "p", "q", "r")
@@ -34,7 +34,7 @@ def with_one_complete(policy: Policy | None = None) -> CoordinatorHost:
 
 
 def crash(host: CoordinatorHost, *processes: str) -> list[CoordinatorEffect]:
-    """Processes lose their state and are there again."""
+    """Processes fail and reconnect without their state."""
     effects = []
     for process in processes:
         effects += host.handle(ProcessFailed(process), ProcessWithoutState(process))
@@ -46,7 +46,7 @@ def chosen(host: CoordinatorHost, snapshot: SnapshotId | None = S1, of: View | N
 
 
 def roll_back(host: CoordinatorHost, process: str, snapshot: SnapshotId | None = S1) -> list[CoordinatorEffect]:
-    """One whole rollback, with everybody restored at its end."""
+    """Do one whole rollback, until all processes are restored."""
     crash(host, process)
     effects = chosen(host, snapshot)
     host.drained(host.lifecycle.view.number, *host.lifecycle.view.processes)

@@ -1,8 +1,10 @@
-"""The definition of channel state, word for word and deliberately dumb: no counters, no hashes, no protocol.
+"""The definition of channel state, deliberately naive: no counters, no hashes, no protocol.
 
 A message is sent by an event and received by an event. A cut says how many events of each process are in it.
+
 Channel state of a cut: sent by the sender's included events, not received by the receiver's included events.
-Consistent: whatever an included event received, an included event has sent.
+
+Consistent: every message that an included event received was sent by an included event.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,7 +34,7 @@ def included(history: History, cut: Cut) -> list[Sent | Received]:
 
 
 def channel_state(history: History, cut: Cut, channel: str) -> list[int]:
-    """The messages in the channel at the cut, in the order in which they were sent."""
+    """Return the messages in the channel at the cut, in the order in which they were sent."""
     inside = included(history, cut)
     received = [happened.message for happened in inside if isinstance(happened, Received)]
     return [

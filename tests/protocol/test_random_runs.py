@@ -22,7 +22,7 @@ Step = tuple[str, int, int]
 
 @st.composite
 def topologies(draw: st.DrawFn, kinds: tuple[str, ...]) -> View:
-    """Cycles, DAGs, self-loops, parallel channels, several components: whatever a few random channels make."""
+    """Generate cycles, DAGs, self-loops, parallel channels, several components: whatever a few random channels form."""
     processes = NAMES[: draw(st.integers(1, len(NAMES)))]
     end = st.sampled_from(processes)
     ends = draw(st.lists(st.tuples(end, end, st.sampled_from(kinds)), max_size=7))
@@ -42,7 +42,7 @@ def play(view: View, protocol: str, run: list[Step]) -> Network:
 
 
 def recorded(snapshot: Snapshot, spec: ChannelSpec) -> list[int]:
-    """The serial numbers of the messages that the snapshot says are on the channel."""
+    """Return the serial numbers of the messages that the snapshot has on the channel."""
     items = snapshot.fragments[spec.target].in_flight[spec.id]
     bodies: list[list[Any]] = [msgspec.msgpack.decode(item.frame.body)[item.consumed :] for item in items]
     serials = [serial for messages in bodies for serial, _ in messages]
@@ -62,18 +62,18 @@ def check_all(network: Network) -> None:
 
 
 @given(topologies((FIFO,)), steps(*SENDING, *RECORDING))
-def test_chandy_lamport_is_consistent_and_exact_whatever_happens(view: View, run: list[Step]) -> None:
+def test_chandy_lamport_is_consistent_and_exact_in_random_runs(view: View, run: list[Step]) -> None:
     check_all(play(view, "chandy-lamport", run))
 
 
 @given(topologies((UNORDERED, UNORDERED, FIFO)), steps(*SENDING, *RECORDING))
-def test_lai_yang_is_consistent_and_exact_whatever_happens(view: View, run: list[Step]) -> None:
+def test_lai_yang_is_consistent_and_exact_in_random_runs(view: View, run: list[Step]) -> None:
     check_all(play(view, "lai-yang", run))
 
 
 @examples(0.5)
 @given(topologies((FIFO,)), steps(*SENDING, "begin", "apply"), st.sampled_from(["chandy-lamport", "lai-yang"]))
-def test_nothing_is_left_behind_when_all_is_calm(view: View, run: list[Step], protocol: str) -> None:
+def test_no_recording_stays_open_after_everything_arrived(view: View, run: list[Step], protocol: str) -> None:
     network = play(view, protocol, run)
     assert not network.captured
     assert not any(machine.open for machine in network.machines.values())
@@ -83,7 +83,7 @@ def test_nothing_is_left_behind_when_all_is_calm(view: View, run: list[Step], pr
 @examples(0.5)
 @given(topologies((FIFO, UNORDERED)), steps(*SENDING, *RECORDING))
 def test_snapshots_do_not_change_what_the_application_does(view: View, run: list[Step]) -> None:
-    """C7: with the recording steps left out, the same messages are delivered and sent on in the same steps."""
+    """C7: without the recording steps, the same messages are delivered and forwarded in the same steps."""
     plain, busy = Network(view, "lai-yang"), Network(view, "lai-yang")
     for name, first, second in run:
         getattr(busy, name)(first, second)

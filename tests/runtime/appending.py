@@ -1,4 +1,4 @@
-"""A producer of its own: appends numbers to an ingress log without end, and prints the position of each."""
+"""A program that appends numbers to an ingress log without end, and prints the position of each."""
 
 import sys
 from itertools import count

@@ -1,8 +1,8 @@
-"""A coordinator in a world of faults, one step at a time, all of it drawn from a seed.
+"""A coordinator under random faults, simulated step by step; all random choices come from one seed.
 
-The coordinator, its sessions and its log are the real ones, on a real store; the nodes are modelled, and so are
-the connections, the store's thread and the clock. First there are faults, and nothing may go wrong; then there are none
-any more, and everything must come right again.
+The coordinator, its sessions, its log and the store are real. The nodes, the connections, the store's thread and the
+clock are modelled. First there is a phase with faults, in which no promise may be broken. Then there is one without,
+in which the system must recover.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from strobe.storage.files.commit_steps import ENTRY_STEPS
 
 STEP_US_MAX = 20_000
 QUIET_US = 1_500_000
-"""So long there is output, and so long none: then snapshots that are older can be gone back to."""
+"""Processes write output for this long, then pause for as long: without new output, older snapshots can be restored."""
 STOPPED_US_MAX = 3_000_000
 STEPS_ON_A_COPY = 300
 ROUNDS_MAX = 60
@@ -33,32 +33,32 @@ STEPS_OF_A_ROUND = 150
 
 @dataclass(frozen=True)
 class Mix:
-    """Which faults there are, each as often as it is named, and how many of them to a hundred steps."""
+    """Which faults occur, each as often as it is named in `faults`, and in how many percent of the steps."""
 
     faults: str
     percent: float = 6.0
-    # How much the store's thread gets done, against each node that has something to read.
+    # The weight of one job of the store's thread; a node that has something to read has weight 3.
     store_pace: int = 4
 
 
 class World:
-    """The coordinator, the nodes, and what goes on between them. Wants a running loop, on which nothing runs."""
+    """The coordinator, the nodes and their connections. Needs a running event loop, but runs nothing on it."""
 
     def __init__(self, mix: Mix, seed: int, directory: Path) -> None:
         self.mix = mix
         self.outside = Outside(directory, seed)
         self.random = self.outside.random
         self.nodes = {process: Node(self.outside, process) for process in NAMES}
-        # How often a process has begun from nothing, or somebody has asked that all go back.
-        self.reasons_to_go_back = 0
+        # Number of process starts without state and of requested restores.
+        self.rollback_reasons = 0
         self._files = dict.fromkeys(NAMES, 0)
         self.leader = Station(self.outside)
-        # Coordinators that were stopped while another was started, and that do not know it yet.
+        # Coordinators that were paused while another was started, and have not noticed the takeover yet.
         self.formers: list[Station] = []
 
     @property
     def coordinator(self) -> SteppedCoordinator:
-        """The one that leads."""
+        """The leading coordinator."""
         return self.leader.coordinator
 
     @property
@@ -68,53 +68,53 @@ class World:
     # Steps
 
     def run(self, steps: int) -> None:
-        """Let `steps` pass with faults, and after that so many without them as it takes."""
+        """Run `steps` steps with faults, then as many without faults as recovery needs."""
         for _ in range(steps):
             if self.random.random() * 100 < self.mix.percent:
                 getattr(self, "_" + self.random.choice(self.mix.faults.split()))()
             else:
                 self._step()
-        self._come_right()
+        self._recover()
 
     def _step(self) -> None:
         self.outside.now_us += self.random.randrange(1, STEP_US_MAX)
-        self.random.choice(self._what_can_happen())()
+        self.random.choice(self._possible_steps())()
 
-    def _what_can_happen(self) -> list[Callable[[], None]]:
-        """What can happen next, things that are more likely more than once."""
-        can = self.leader.what_can_happen(self.mix.store_pace)
+    def _possible_steps(self) -> list[Callable[[], None]]:
+        """The possible next steps; a more likely one is listed several times."""
+        steps = self.leader.possible_steps(self.mix.store_pace)
         self.formers = [former for former in self.formers if not former.has_ended]
         for former in self.formers:
             if former.stopped_until_us <= self.outside.now_us:
-                can += former.what_can_happen(store_pace=1)
+                steps += former.possible_steps(store_pace=1)
         for node in self.nodes.values():
             if not node.has_ended:
-                can += self._what_can_do(node)
-        return can
+                steps += self._steps_of(node)
+        return steps
 
-    def _what_can_do(self, node: Node) -> list[Callable[[], None]]:
+    def _steps_of(self, node: Node) -> list[Callable[[], None]]:
         line = node.line
-        can: list[Callable[[], None]] = [partial(node.record, snapshot) for snapshot in node.recordable()]
+        steps: list[Callable[[], None]] = [partial(node.record, snapshot) for snapshot in node.recordable()]
         if line is not None and line.to_node:
-            can += [partial(self._hear, node, line)] * 3
+            steps += [partial(self._deliver, node, line)] * 3
         elif line is None or line.is_over:
-            can.append(partial(self._connect, node))
-        # Output that is let out on a copy of the store cannot be taken back.
+            steps.append(partial(self._connect, node))
+        # Output that is released while a copy of the store is in place cannot be taken back.
         if node.sink and node.runs and "copy" not in self.mix.faults and self.outside.now_us // QUIET_US % 2 == 0:
-            can.append(node.write)
-        if node.to_let_out:
-            can.append(node.dismissal)
-        return can
+            steps.append(node.write)
+        if node.must_release:
+            steps.append(node.release_output)
+        return steps
 
     def _connect(self, node: Node) -> None:
-        """Find a coordinator; one that was stopped still has the address that nodes know."""
+        """Connect to a coordinator, perhaps a former one: nodes still know its address."""
         station = self.random.choice([*self.formers, *[self.leader] * 3])
         station.lines.append(node.connect())
 
-    def _hear(self, node: Node, line: Line) -> None:
+    def _deliver(self, node: Node, line: Line) -> None:
         node.handle(line.to_node.popleft())
 
-    # Faults, and what people do
+    # Faults, and actions of operators
 
     def _want(self) -> None:
         self.coordinator.handle(SnapshotWanted())
@@ -127,7 +127,7 @@ class World:
         try:
             self.coordinator.handle(LeaveWanted(process))
         except UsageError:
-            return  # the last one cannot leave
+            return  # the last process cannot leave
         self.outside.note(f"{process} shall leave")
 
     def _rejoin(self) -> None:
@@ -141,7 +141,7 @@ class World:
             return
         self.outside.note(f"{node.process} of epoch {node.epoch} crashes")
         self._cut(node)
-        self._begin_from_nothing(node.process, node.file)
+        self._start_without_state(node.process, node.file)
 
     def _break(self) -> None:
         node = self.nodes[self.random.choice(NAMES)]
@@ -151,19 +151,19 @@ class World:
 
     def _cut(self, node: Node) -> None:
         if node.line is not None:
-            node.line.cut(with_last_words=self.random.random() < 0.5)
+            node.line.cut(keep_sent=self.random.random() < 0.5)
         node.line = None
 
     def _restart(self) -> None:
         self.outside.note("the coordinator is killed and started again")
         for node in self.nodes.values():
             if node.line is not None:
-                node.line.cut(with_last_words=False)
+                node.line.cut(keep_sent=False)
             node.line = None
         self.leader = Station(self.outside)
 
     def _take_over(self) -> None:
-        """Stop the coordinator, and start another one; some of the nodes find that, others keep their connection."""
+        """Pause the coordinator, and start another one. Some nodes lose their connection, the others keep it."""
         self.outside.note("the coordinator is stopped, and another one is started")
         former = self.leader
         former.is_former, former.stopped_until_us = True, self.outside.now_us + self.random.randrange(STOPPED_US_MAX)
@@ -174,7 +174,7 @@ class World:
         self.leader = Station(self.outside)
 
     def _copy(self) -> None:
-        """Copy the store; or have the system begin on the copy of before, and then put the store back."""
+        """Copy the store. If there is a copy already, run the system on that for a while, then put the store back."""
         place = Path(self.outside.store_url)
         copy = place.with_name("copy")
         if not copy.exists():
@@ -189,7 +189,7 @@ class World:
                 self._step()
             is_longer = self.outside.store.state().next_position >= end
         self.outside.note("the store is back in its place")
-        if is_longer:  # nobody can tell that it is the newer one: people start everything again
+        if is_longer:  # the copy has as many entries, so nobody can see which is newer: operators restart everything
             self._start_everything()
         else:
             self._restart()
@@ -198,10 +198,10 @@ class World:
         self.formers.clear()
         self._restart()
         for process in NAMES:
-            self._begin_from_nothing(process, 0)
+            self._start_without_state(process, 0)
 
     def _stray(self) -> None:
-        """Somebody who did not read the log first writes in a term that is over: it must not count for anybody."""
+        """Append an entry of an old term, as a writer that did not read the log first: every reader must ignore it."""
         store = self.outside.store
         end = store.state().next_position
         ours = EpochStart(store.known.epoch + 1, self.outside.now_us, reason="it did not read the log first")
@@ -213,11 +213,11 @@ class World:
         committed = [*self.coordinator.state.committed, None]
         snapshot = self.random.choice(committed)
         self.outside.note(f"somebody asks for {snapshot or 'the newest'}")
-        self.reasons_to_go_back += 1
+        self.rollback_reasons += 1
         self.coordinator.handle(RestoreWanted(snapshot, "somebody has asked for it"))
 
     def _start_again(self, node: Node) -> None:
-        """Start a program once more; one that has to join, and has let out output, with another file (R2)."""
+        """Restart a node. If it has to join and has released output before, give it another output file (R2)."""
         process, file = node.process, node.file
         membership = self.coordinator.lifecycle.membership
         joins = not membership.includes(process) and not membership.unreleased(process)
@@ -225,16 +225,16 @@ class World:
             self._files[process] += 1
             file = self._files[process]
         self.outside.note(f"{process} is started again, with file {file}")
-        self._begin_from_nothing(process, file)
+        self._start_without_state(process, file)
 
-    def _begin_from_nothing(self, process: str, file: int) -> None:
-        self.reasons_to_go_back += 1
+    def _start_without_state(self, process: str, file: int) -> None:
+        self.rollback_reasons += 1
         self.nodes[process] = Node(self.outside, process, file)
 
-    # Coming right
+    # Recovery
 
-    def _come_right(self) -> None:
-        """Without faults, snapshots complete again, who leaves gets away, and all others live in the same epoch."""
+    def _recover(self) -> None:
+        """Without faults, snapshots complete again, leaving processes end, and all others run in the same epoch."""
         self.outside.note("no more faults")
         before = len(self.coordinator.state.committed)
         for _ in range(ROUNDS_MAX):
@@ -242,13 +242,13 @@ class World:
             if len(self.coordinator.state.committed) > before + 2 and self._is_at_rest():
                 break
         else:
-            raise Wrong(f"it does not come right again: {self._picture()}")
+            raise Wrong(f"it does not come right again: {self._summary()}")
         for process in self.coordinator.lifecycle.view.processes:
             node = self.nodes[process]
             if node.epoch != self.epoch or node.has_ended:
-                raise Wrong(f"{process} is in the view, but does not live in epoch {self.epoch}: {self._picture()}")
+                raise Wrong(f"{process} is in the view, but does not live in epoch {self.epoch}: {self._summary()}")
             if node.history != self.outside.history:
-                raise Wrong(f"{process} lives with the state of a copy of the store (S1): {self._picture()}")
+                raise Wrong(f"{process} lives with the state of a copy of the store (S1): {self._summary()}")
 
     def _round(self) -> None:
         for _ in range(STEPS_OF_A_ROUND):
@@ -261,17 +261,17 @@ class World:
 
     def _is_at_rest(self) -> bool:
         lifecycle = self.coordinator.lifecycle
-        away = all(node.has_ended or node.process in lifecycle.view.members for node in self.nodes.values())
-        return away and not lifecycle.rollback.pending and not lifecycle.membership.leaving and not self.formers
+        settled = all(node.has_ended or node.process in lifecycle.view.members for node in self.nodes.values())
+        return settled and not lifecycle.rollback.pending and not lifecycle.membership.leaving and not self.formers
 
-    def _picture(self) -> str:
+    def _summary(self) -> str:
         lifecycle, membership = self.coordinator.lifecycle, self.coordinator.lifecycle.membership
-        nodes = {node.process: (node.epoch, node.has_ended) for node in self.nodes.values()}
+        states = {node.process: (node.epoch, node.has_ended) for node in self.nodes.values()}
         return (
             f"view {membership.view.number} of {membership.view.processes}, installed by {sorted(membership.drained)}; "
             f"leaving {membership.leaving}, staged {membership.staged}, to be changed {list(membership.changes)}; "
             f"epoch {lifecycle.epoch}, rollback {lifecycle.rollback.request}, started "
             f"{sorted(lifecycle.rollback.started)}, present {sorted(lifecycle.rollback.present)}; "
-            f"open {list(lifecycle.open)}; nodes, their epochs and ends: {nodes}; "
+            f"open {list(lifecycle.open)}; nodes, their epochs and ends: {states}; "
             f"{len(self.formers)} former coordinators"
         )

@@ -1,9 +1,9 @@
 """A process with a sink that is killed between any two steps: `python -m tests.runtime.crashing_sink DIRECTORY`.
 
-For each number of steps a child is forked that works until it has taken so many, and is then killed by SIGKILL; it
-leaves a directory named after the number. The last child gets to the end. A line is printed for each: step, or `end`.
+For each step number, a child process is forked, and killed by SIGKILL at that step. It leaves a directory named after
+the number. The last child is not killed. For each child one line is printed: its last step, or `end`.
 
-A child does what a node does: emits records, and now and then takes a snapshot. The file `committed` stands for the
+A child does what a node does: it emits records, and takes a snapshot now and then. The file `committed` stands for the
 store's log: it has the number of records emitted, the position and the epoch of the newest complete snapshot.
 """
 
@@ -30,17 +30,17 @@ def expected() -> bytes:
 
 
 def work(directory: Path, on_step: Callable[[SinkStep], None] | None = None) -> None:
-    """Restore the newest complete snapshot, and go on from there to the end."""
+    """Restore the newest complete snapshot, and continue from there to the end."""
     emitted, position, origin = last_commit(directory)
     sink = FileSink(directory / "audit.jsonl", "a", on_step)
     try:
         sink.restore(position, epoch=origin + 1, origin=origin)
-        go_on(directory, sink, emitted, origin + 1)
+        emit_records(directory, sink, emitted, origin + 1)
     finally:
         sink.close()
 
 
-def go_on(directory: Path, sink: FileSink, emitted: int, epoch: int) -> None:
+def emit_records(directory: Path, sink: FileSink, emitted: int, epoch: int) -> None:
     snapshots: list[int] = []
     for number in range(emitted, RECORDS):
         sink.emit(record(number))
@@ -48,7 +48,7 @@ def go_on(directory: Path, sink: FileSink, emitted: int, epoch: int) -> None:
             sink.prepare(sink.position)
             commit(directory, number + 1, sink.position, epoch)
             snapshots.append(sink.position)
-        # The outcome of a snapshot comes some time after the cut: other output is staged meanwhile.
+        # A snapshot commits some time after its cut; more output has been staged by then.
         if snapshots and (number + 1) % SNAPSHOT_EVERY == 1:
             sink.prepare(sink.position)
             sink.release(snapshots.pop())
@@ -70,7 +70,7 @@ def commit(directory: Path, emitted: int, position: int, epoch: int) -> None:
 
 
 def run_child(directory: Path, fatal: int) -> None:
-    """Work until `fatal` steps were taken, and leave word of the last."""
+    """Work until step number `fatal`; there, write the step's name to a file and be killed."""
     steps = 0
 
     def die_at(step: SinkStep) -> None:

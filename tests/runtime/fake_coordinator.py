@@ -1,7 +1,7 @@
-"""A coordinator made by hand, which speaks the real control protocol to real hosts and says what a test wants said.
+"""A fake coordinator: it uses the real control protocol with real hosts, and sends only what a test orders.
 
-Hosts run in this process, on one loop, with real links between them and a real store. Nothing happens by itself: a test
-starts, photographs and rolls back.
+Hosts run in this process, on one event loop, with real links between them and a real store. Nothing happens by itself:
+the test starts processes, takes snapshots and rolls back.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ SILENCE_S = 3.0
 
 
 class Link:
-    """One connection of a node; what it says is kept in order."""
+    """One connection of a node; its messages are kept in order."""
 
     def __init__(self, register: Register, writer: asyncio.StreamWriter) -> None:
         self.register = register
@@ -53,11 +53,11 @@ class Link:
         self._taken = 0
 
     def send(self, *orders: msgspec.Struct) -> None:
-        """Give orders, so that they arrive together."""
+        """Send orders in one write, so that they arrive together."""
         self.writer.write(b"".join(pack(order) for order in orders))
 
     async def handle(self, kind: Any) -> Any:
-        """Return the next message of this kind, skipping others; fail where the connection ends before."""
+        """Return the next message of this kind, skipping others; fail if the connection ends first."""
         async with asyncio.timeout(PATIENCE_S), self.news:
             while True:
                 while self._taken < len(self.heard):
@@ -80,7 +80,7 @@ class Link:
 
 
 class FakeCoordinator:
-    """Lets every node in. `links` are the newest connections, by process."""
+    """Admits every node. `links` has the newest connection of each process."""
 
     def __init__(self, store: Store, system: System, settings: NodeSettings) -> None:
         self.store = store
@@ -110,20 +110,20 @@ class FakeCoordinator:
         return host
 
     async def registered(self, name: str, after: Link | None = None) -> Link:
-        """Return the connection of `name`, or the one that comes after that one."""
+        """Return the connection of `name`, once there is one other than `after`."""
         async with asyncio.timeout(PATIENCE_S), self._registered:
             while self.links.get(name) is after:
                 await self._registered.wait()
             return self.links[name]
 
     async def started(self, *names: str) -> list[Host]:
-        """Run hosts for these processes, and let them begin."""
+        """Run hosts for these processes, and begin the first epoch."""
         hosts = [self.run(name) for name in names]
         await self.begin(names)
         return hosts
 
     async def begin(self, names: Iterable[str], restored: str | None = None, epoch: int = 1, **how: Any) -> None:
-        """Let these begin an epoch, and wait until they say that they have."""
+        """Order these processes to begin an epoch, and wait until they report that they have."""
         self.epoch = epoch
         for name in names:
             self.restore(await self.registered(name), epoch, restored, **how)
@@ -152,7 +152,7 @@ class FakeCoordinator:
     # Snapshots
 
     def log_begin(self, *initiators: str, snapshot: SnapshotId | None = None) -> SnapshotBegun:
-        """Log the begin of a snapshot, and return what nodes are told of it."""
+        """Log the begin of a snapshot, and return the message about it for the nodes."""
         self.counter += 1
         snapshot = snapshot or SnapshotId(self.epoch, self.counter, "coordinator")
         begin = Begin(str(snapshot), self.view.number, self.system.protocol, initiators, 1, self.newest)
@@ -161,7 +161,7 @@ class FakeCoordinator:
         return SnapshotBegun(snapshot, self.position - 1, self.newest)
 
     async def photograph(self, initiator: str) -> str:
-        """Take a snapshot of everybody in the view, and commit it."""
+        """Take a snapshot of all processes in the view, and commit it."""
         return await self.commit(self.ask(initiator))
 
     def ask(self, initiator: str) -> SnapshotBegun:
@@ -208,7 +208,7 @@ class FakeCoordinator:
         async with self._registered:
             self.links[register.process] = link
             self._registered.notify_all()
-        self._tell_addresses()
+        self._send_addresses()
         message: Any = register
         while message is not None:
             message = await _message(reader)
@@ -218,7 +218,7 @@ class FakeCoordinator:
         writer.close()
         self._serving.discard(task)
 
-    def _tell_addresses(self) -> None:
+    def _send_addresses(self) -> None:
         book = AddressBook({name: link.register.address for name, link in self.links.items()}, self.view.processes)
         for link in self.links.values():
             link.send(book)
@@ -232,7 +232,7 @@ class FakeCoordinator:
 
 @asynccontextmanager
 async def coordinating(directory: Path, system: System, **settings: Any) -> AsyncIterator[FakeCoordinator]:
-    """Run a coordinator by hand, on a new store in `directory`; in the end all of its hosts are ended."""
+    """Run a fake coordinator on a new store in `directory`; end all of its hosts afterwards."""
     store = Store.create(directory / "store")
     coordinator = FakeCoordinator(store, system, NodeSettings(**settings))
     server = await asyncio.start_server(coordinator.serve, "127.0.0.1", 0)
@@ -245,12 +245,12 @@ async def coordinating(directory: Path, system: System, **settings: Any) -> Asyn
         await coordinator.close()
         server.close()
         await server.wait_closed()
-    gc.collect()  # a task whose failure nobody has looked at says so now
+    gc.collect()  # a task whose exception was never retrieved reports it now
     assert not unhandled, unhandled
 
 
 def application_of(system: System, name: str) -> ProcessApplication:
-    """Return what runs process `name`; the system always has the process that runs now."""
+    """Return the application that runs process `name`; it keeps `system.processes` up to date after a restore."""
     return _Shown(system, name)
 
 
@@ -265,7 +265,7 @@ class _Shown(ProcessApplication):
 
 
 async def _message(reader: asyncio.StreamReader) -> Any:
-    """Return the next message; None where the node is gone."""
+    """Return the next message; None if the node is gone."""
     try:
         (size,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
         return unpack(await reader.readexactly(size), FROM_NODE)

@@ -1,4 +1,4 @@
-"""Nodes made by hand, which speak the real control protocol to a real coordinator and have no process behind them."""
+"""Fake nodes: they use the real control protocol with a real coordinator, and run no process."""
 
 import asyncio
 import io
@@ -50,7 +50,7 @@ class Quiet(Process):
 
 
 def system_of(*names: str, protocol: str = "chandy-lamport") -> System:
-    """A ring of processes that say nothing."""
+    """A ring of processes that send nothing."""
     channels = [Channel(name, names[(at + 1) % len(names)]) for at, name in enumerate(names)]
     return System({name: Quiet() for name in names}, channels, protocol=protocol)
 
@@ -61,33 +61,33 @@ class Running:
     def __init__(self, service: CoordinatorService, events: io.StringIO) -> None:
         self.service = service
         self.coordinator = service.coordinator
-        # Held, and closed in the end: the loop itself holds tasks only weakly.
+        # Kept alive here, and closed in the end: the event loop itself holds tasks only weakly.
         self.nodes: list[FakeNode] = []
         self._events = events
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """What it has logged."""
+        """The events that it has logged."""
         return [json.loads(line) for line in self._events.getvalue().splitlines()]
 
     def logged(self, event: str) -> list[dict[str, Any]]:
         return [line for line in self.events if line["event"] == event]
 
     async def node(self, process: str, **how: Any) -> "FakeNode":
-        """Connect a node that has said who it is."""
+        """Connect a node, which registers unless `silent` is set."""
         node = FakeNode(self, process)
         self.nodes.append(node)
         await node.connect(**how)
         return node
 
-    async def living(self, process: str, **how: Any) -> "FakeNode":
-        """Connect a blank node, and let it do what it is told: start, and say so."""
+    async def start_node(self, process: str, **how: Any) -> "FakeNode":
+        """Connect a node without state; it starts as ordered, and reports that."""
         node = await self.node(process, **how)
-        await node.start_as_told()
+        await node.start_as_ordered()
         return node
 
     async def until(self, what: Any) -> None:
-        """Wait until `what()` is true. The coordinator has no event for that; each turn of the loop is looked at."""
+        """Wait until `what()` is true. The coordinator has no event to wait for, so this polls."""
         async with asyncio.timeout(PATIENCE_S):
             while not what():
                 await asyncio.sleep(0.005)
@@ -103,7 +103,7 @@ async def running(
     judge: Sequence[str] = (),
     **settings: Any,
 ) -> AsyncIterator[Running]:
-    """Run a coordinator on free ports. Snapshots are taken on demand, and nothing times out, unless told otherwise."""
+    """Run a coordinator on free ports. By default, snapshots are taken on demand, and nothing times out."""
     events = io.StringIO()
     usual = {"listen": "127.0.0.1:0", "api": "127.0.0.1:0", "interval_s": 0.0, "silence_s": 600.0, "timeout_s": 600.0}
     how = CoordinatorSettings(**(usual | settings))
@@ -129,12 +129,12 @@ async def running(
 
 
 class FakeNode:
-    """One connection of a node; what comes is kept in order."""
+    """One connection of a node; the messages that it receives are kept in order."""
 
     def __init__(self, running: Running, process: str) -> None:
         self.running = running
         self.process = process
-        self.heard: list[Any] = []
+        self.received: list[Any] = []
         self.ended = asyncio.Event()
         self._news = asyncio.Condition()
         self._taken = 0
@@ -164,34 +164,34 @@ class FakeNode:
         self.writer.write(pack(message))
 
     def beat(self, position: int = 0, epoch: int = 1, claims: int = 0, **waiting_s: float) -> None:
-        """Give a sign of life. Those that it waits for hold it back, and it does not take what has come from them."""
+        """Send a heartbeat. It waits for credit from the processes in `waiting_s`, and consumes nothing from them."""
         outgoing = {f"{self.process}->{to}": ChannelReport(0, 0, wait, full=True) for to, wait in waiting_s.items()}
         waiting = dict.fromkeys((f"{to}->{self.process}" for to in waiting_s), 500)
         beat = Heartbeat(self.process, epoch, position, 0.5, 1000, outgoing, {}, {"garbage": 1}, waiting_bytes=waiting)
         self.send(msgspec.structs.replace(beat, claims=claims))
 
     async def handle(self, kind: Any) -> Any:
-        """Return the next message of this kind, skipping others; fail where the connection ends before."""
+        """Return the next message of this kind, skipping others; fail if the connection ends first."""
         async with asyncio.timeout(PATIENCE_S), self._news:
             while True:
-                while self._taken < len(self.heard):
+                while self._taken < len(self.received):
                     self._taken += 1
-                    if isinstance(self.heard[self._taken - 1], kind):
-                        return self.heard[self._taken - 1]
-                assert not self.ended.is_set(), f"{self.process} was cut off after {self.heard}"
+                    if isinstance(self.received[self._taken - 1], kind):
+                        return self.received[self._taken - 1]
+                assert not self.ended.is_set(), f"{self.process} was cut off after {self.received}"
                 await self._news.wait()
 
     def forget(self) -> None:
-        """Skip what was heard so far."""
-        self._taken = len(self.heard)
+        """Skip all messages received so far."""
+        self._taken = len(self.received)
 
-    async def start_as_told(self) -> RestoreState:
-        told = await self.handle(RestoreState)
-        self.send(Drained(self.process, told.view.number))
-        return told
+    async def start_as_ordered(self) -> RestoreState:
+        order = await self.handle(RestoreState)
+        self.send(Drained(self.process, order.view.number))
+        return order
 
     async def take_part(self, data: bytes = b"state", **changes: Any) -> tuple[SnapshotBegun, ReportOutcome]:
-        """Store a part of the next snapshot, and return how that ended."""
+        """Store this node's part of the next snapshot; return its begin and its outcome."""
         begun = await self.handle(SnapshotBegun)
         self.store_part(begun, data, **changes)
         return begun, await self.outcome(begun.snapshot)
@@ -204,12 +204,12 @@ class FakeNode:
 
     async def outcome(self, snapshot: SnapshotId) -> ReportOutcome:
         while True:
-            told = await self.handle(ReportOutcome)
-            if told.snapshot == snapshot:
-                return told
+            report = await self.handle(ReportOutcome)
+            if report.snapshot == snapshot:
+                return report
 
     async def refused(self) -> Refused:
-        """Return why it was turned away; the connection ends with it."""
+        """Return the refusal, after which the connection ends."""
         refused = await self.handle(Refused)
         async with asyncio.timeout(PATIENCE_S):
             await self.ended.wait()
@@ -226,7 +226,7 @@ class FakeNode:
                 (size,) = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))
                 message = unpack(await self._reader.readexactly(size), FROM_COORDINATOR)
                 async with self._news:
-                    self.heard.append(message)
+                    self.received.append(message)
                     self._news.notify_all()
         except (OSError, asyncio.IncompleteReadError):
             self.writer.close()
@@ -236,7 +236,7 @@ class FakeNode:
 
 
 def record_of(store: Store, view: View, process: str, position: int, data: bytes) -> ProcessRecord:
-    """A part in which nothing was ever sent, its state a real blob."""
+    """The part of a process whose channels were never used; its state is a real blob."""
     ref = store.blobs.write(position, [data], {})
     store.blobs.sync(position)
     return ProcessRecord(
@@ -257,8 +257,8 @@ def _unused(channel: ChannelSpec) -> FrontierRecord:
 
 
 async def both_alive(running: Running) -> tuple[FakeNode, FakeNode]:
-    """Processes a and b, started, the view settled."""
-    a, b = await running.living("a"), await running.living("b")
+    """Return the nodes of a and b, started, with the view settled."""
+    a, b = await running.start_node("a"), await running.start_node("b")
     await running.until(lambda: running.coordinator.lifecycle.settled)
     return a, b
 
@@ -267,5 +267,5 @@ async def committed(running: Running, *nodes: FakeNode, data: bytes = b"state", 
     """Have these nodes take a snapshot together, and return its id."""
     running.coordinator.handle(SnapshotWanted())
     outcomes = await asyncio.gather(*(node.take_part(data, **changes) for node in nodes))
-    assert all(told.committed for _, told in outcomes), outcomes
+    assert all(report.committed for _, report in outcomes), outcomes
     return str(outcomes[0][0].snapshot)

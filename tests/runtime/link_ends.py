@@ -1,4 +1,4 @@
-"""What the tests of the links share: both ends of a channel, a proxy that cuts, a transport without a network."""
+"""Shared by the tests of the links: both ends of a channel, a proxy that cuts connections, a fake transport."""
 
 import asyncio
 import warnings
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 def run(scenario: Coroutine[Any, Any, T]) -> T:
-    """Run `scenario` on the loop that nodes use."""
+    """Run `scenario` on the event loop that nodes use."""
 
     async def bounded() -> T:
         async with asyncio.timeout(PATIENCE_S):
@@ -41,13 +41,13 @@ def run(scenario: Coroutine[Any, Any, T]) -> T:
         try:
             return runner.run(bounded())
         except BaseException:
-            # A loop never ends closing where its warning of an open transport is an error: let the failure be seen.
+            # If its warning about an open transport were an error, closing the loop would hang and hide the failure.
             warnings.simplefilter("ignore", ResourceWarning)
             raise
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Let the loop turn until `condition` holds."""
+    """Let the event loop run until `condition` holds."""
     while not condition():
         await asyncio.sleep(0.001)
 
@@ -57,7 +57,7 @@ def marker(counter: int) -> Marker:
 
 
 class Source:
-    """Sends numbers on the channel: in frames, with ordinals and hashes, as a node does."""
+    """Sends messages on the channel in frames, with ordinals and hashes, as a node does."""
 
     def __init__(self, settings: NodeSettings = SETTINGS, hello: Hello = HELLO) -> None:
         self.outgoing = Outgoing(SPEC)
@@ -71,7 +71,7 @@ class Source:
         self.rooms += 1
 
     def send(self, *messages: object, now: bool = True) -> int:
-        """Send `messages` in one frame, `now` or with what goes next; return its bytes on the wire."""
+        """Send `messages` in one frame, now or together with the next frame; return its size on the wire."""
         for message in messages:
             self._open.append(message)
         count, body = self._open.seal()
@@ -93,7 +93,7 @@ class Source:
 
 
 class Target:
-    """A node that writes down what it is given. It consumes at once, or only when told to."""
+    """A node that records what it receives. It consumes at once, or only when `consume` is called."""
 
     def __init__(self, settings: NodeSettings = SETTINGS, *, consumes: bool = True) -> None:
         self.settings = settings
@@ -132,12 +132,12 @@ class Target:
         else:
             self.waiting.append(wire_bytes)
 
-    def take_marker(self, incoming_link: IncomingLink, said: Marker) -> None:
-        self.heard.append(said)
+    def take_marker(self, incoming_link: IncomingLink, received: Marker) -> None:
+        self.heard.append(received)
 
-    def take_barrier(self, incoming_link: IncomingLink, said: Marker, overtaken: tuple[Frame, ...] | None) -> None:
-        """Note the barrier, and the ordinals of all that it says was sent before it and has not come."""
-        self.barriers.append((said, [ordinal for frame in overtaken for ordinal in frame.ordinals]))
+    def take_barrier(self, incoming_link: IncomingLink, received: Marker, overtaken: tuple[Frame, ...] | None) -> None:
+        """Record the barrier, and the ordinals of the messages that it has overtaken."""
+        self.barriers.append((received, [ordinal for frame in overtaken for ordinal in frame.ordinals]))
         self.counts_at_barriers.append(self.incoming.count)
 
     def taken(self) -> bool:
@@ -154,7 +154,7 @@ class Target:
 
 
 class CuttingProxy:
-    """Stands between the ends and aborts each connection after some bytes, in either direction, until told to stop."""
+    """A proxy. While `cutting` is set, it aborts each connection after a random number of bytes in either direction."""
 
     def __init__(self, target_port: int, random: Random, bytes_max: int) -> None:
         self.target_port = target_port
@@ -205,7 +205,7 @@ class CuttingProxy:
 
 
 class NoNetwork(asyncio.Transport):
-    """A transport that goes nowhere: what is written is kept."""
+    """A transport without a network: it keeps what is written."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Process b of a pair on a real host, with a peer a that is only a source of frames: a test says what comes when."""
+"""Process b of a pair on a real host. Its peer a is only a source of frames, which the test controls."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,7 +21,7 @@ from strobe.runtime.settings import NodeSettings
 
 
 class LoneNode:
-    """b, alive in epoch 3; whatever it sends to a waits."""
+    """b, running in epoch 3; what it sends to a stays in its backlog."""
 
     def __init__(self, coordinator: FakeCoordinator, host: Host, source: Source) -> None:
         self.coordinator = coordinator
@@ -46,7 +46,7 @@ class LoneNode:
         return self.host.application.context  # type: ignore[attr-defined]
 
     def begin_snapshot(self, counter: int = 1) -> SnapshotBegun:
-        """Log the begin of snapshot `counter`, whose marker is `source.mark(counter)`."""
+        """Log the begin of snapshot `counter`; `source.mark(counter)` sends its marker."""
         return self.coordinator.log_begin("b", snapshot=SnapshotId(EPOCH, counter, "a"))
 
     def ask(self, counter: int = 1, **_: Any) -> SnapshotBegun:
@@ -62,7 +62,7 @@ class LoneNode:
         return begun
 
     async def received(self, *messages: Any) -> None:
-        """Wait until b has received just these."""
+        """Wait until b has received exactly these messages."""
         await until(lambda: len(self.process.messages) >= len(messages))
         assert self.process.messages == list(messages)
 
@@ -78,7 +78,7 @@ def abort(node: LoneNode, snapshot: SnapshotId) -> None:
 
 
 async def committed(node: LoneNode, counter: int) -> FragmentStored:
-    """Have snapshot `counter` stored and committed, as far as b is concerned."""
+    """Have b store snapshot `counter`, and report to b that it is committed."""
     begun = await node.recorded(counter)
     node.source.mark(counter)
     part = await node.coordinator.stored("b", begun.snapshot)
@@ -92,7 +92,7 @@ async def committed(node: LoneNode, counter: int) -> FragmentStored:
 async def lone_node(
     directory: Path, system: System | None = None, application: Application | None = None, **settings: Any
 ) -> AsyncIterator[LoneNode]:
-    """Run b, restored to the beginning, with the source of a->b connected."""
+    """Run b from its initial state, with the source of a->b connected."""
     async with coordinating(directory, system or pair(), **settings) as coordinator:
         host = coordinator.run("b", application)
         await coordinator.begin(["b"], epoch=EPOCH)

@@ -1,7 +1,7 @@
-"""Nodes as a coordinator sees them, one step at a time: what they say, and what they make of what they are told.
+"""Modelled nodes, one step at a time: the messages that they send, and how they handle the coordinator's orders.
 
-No process is behind them. All that they have of one is how far its output goes, and which file that goes to: whoever
-joins again after its output was let out is given another file, as the coordinator demands (R2).
+They run no process. The only state is the position of the output, and the file that it goes to. A process that joins
+again after its output was released gets another file, as the coordinator demands (R2).
 """
 
 from typing import Any
@@ -27,7 +27,7 @@ from strobe.runtime.messages.control import VERSION, FragmentStored, Refused, Re
 
 
 class State(msgspec.Struct):
-    """What a process records of itself."""
+    """The state that a process records."""
 
     process: str
     file: int
@@ -35,7 +35,7 @@ class State(msgspec.Struct):
 
 
 class Node:
-    """One instance of a node, which has no state when it is made."""
+    """One instance of a node; a new one has no state."""
 
     def __init__(self, outside: Outside, process: str, file: int = 0) -> None:
         self.outside = outside
@@ -43,30 +43,30 @@ class Node:
         self.file = file
         self.sink = f"out-{process}" if process in WITH_OUTPUT else None
         self.line: Line | None = None
-        # It has left, or was turned away for good; nothing runs any more.
+        # It has left, or its registration was refused for good.
         self.has_ended = False
-        # The highest term of a coordinator that has let it in.
+        # The highest term of a coordinator that has admitted it.
         self.term = 0
-        # The newest log entry that it has named.
+        # The newest log entry that the coordinator has named to it.
         self.newest: EntryRef | None = None
         self._current_epoch = 0
-        self._forget()
+        self._lose_state()
 
-    def _forget(self) -> None:
+    def _lose_state(self) -> None:
         self.instance = f"{self.process}-{self.outside.random.random()}"
         self._begin(0, None)
 
     def _begin(self, epoch: int, view: View | None) -> None:
         self.epoch, self.view = epoch, view
-        # The copy of the store that its state comes from.
+        # The copy of the store that its state comes from (`Outside.history`).
         self.history = self.outside.history
         self.written = 0
-        # How far its output goes, once it leaves and all of that is durable.
+        # The end of its output, all of which is durable; set when it leaves.
         self.staged: int | None = None
-        # What it was told to let out after it left, and whether that is still to be done.
-        self.told_to_let_out: Dismiss | None = None
-        self.to_let_out = False
-        self._told_in_term = 0
+        # The order to release its output after it left, and whether it has not done so yet.
+        self.release_order: Dismiss | None = None
+        self.must_release = False
+        self._release_term = 0
         self._begun: dict[SnapshotId, SnapshotBegun] = {}
         self._parts: dict[SnapshotId, tuple[ProcessRecord, int]] = {}
         self._cuts: dict[SnapshotId, int] = {}
@@ -78,10 +78,10 @@ class Node:
 
     @property
     def runs(self) -> bool:
-        """Whether its process is in the view, as far as it knows, and goes on."""
+        """Whether its process is in the view, as far as it knows, and has not ended."""
         return self.view is not None and self.process in self.view.processes and not self.has_ended
 
-    # What it does by itself
+    # Its own actions
 
     def connect(self) -> Line:
         self.line = Line(self.process)
@@ -108,11 +108,11 @@ class Node:
         self.written += 1
 
     def recordable(self) -> list[SnapshotId]:
-        """The snapshots of which it may record its part now."""
+        """The snapshots for which it may record its part now."""
         if not self.runs:
             return []
-        over = self._ended.union(self._parts)
-        return [one for one in self.outside.marked if one in self._begun and one not in over]
+        done = self._ended.union(self._parts)
+        return [snapshot for snapshot in self.outside.marked if snapshot in self._begun and snapshot not in done]
 
     def record(self, snapshot: SnapshotId) -> None:
         assert self.view is not None
@@ -123,17 +123,17 @@ class Node:
             part = msgspec.structs.replace(part, sinks={self.sink: self.written})
         self._parts[snapshot] = part, self.view.number
         self._cuts[snapshot] = self.written
-        self._say_stored(snapshot)
+        self._report_stored(snapshot)
 
-    def _say(self, message: Any) -> None:
+    def _send(self, message: Any) -> None:
         if self.line is not None and not self.line.is_over:
             self.line.to_coordinator.append(message)
 
-    def _say_stored(self, snapshot: SnapshotId) -> None:
+    def _report_stored(self, snapshot: SnapshotId) -> None:
         part, view = self._parts[snapshot]
-        self._say(FragmentStored(snapshot, self.process, view, part))
+        self._send(FragmentStored(snapshot, self.process, view, part))
 
-    # What it is told
+    # Messages from the coordinator
 
     def handle(self, message: Any) -> None:
         match message:
@@ -144,17 +144,17 @@ class Node:
             case RestoreState():
                 self._restore(message)
             case Reset():
-                self._undone()
+                self._handle_reset()
             case InstallView():
-                self._told_view(message.view)
+                self._install_view(message.view)
             case Dismiss():
-                self._let_go(message)
+                self._dismiss(message)
             case SnapshotBegun() if message.snapshot.epoch == self.epoch:
                 self._begun[message.snapshot] = message
             case RequestRecording() if message.snapshot in self._begun and message.snapshot not in self._ended:
                 self.outside.marked[message.snapshot] = None
                 if message.snapshot in self._parts:
-                    self._say_stored(message.snapshot)
+                    self._report_stored(message.snapshot)
             case ReportOutcome() if message.snapshot.epoch == self.epoch:
                 self._outcome(message)
 
@@ -166,7 +166,7 @@ class Node:
 
     def hang_up(self) -> None:
         if self.line is not None:
-            self.line.cut(with_last_words=True)
+            self.line.cut(keep_sent=True)
         self.line = None
 
     def _refused(self, refused: Refused) -> None:
@@ -175,36 +175,36 @@ class Node:
             self.has_ended = True
         self.hang_up()
 
-    def _restore(self, told: RestoreState) -> None:
-        """Begin a new epoch, or see the view of one that it lives in already."""
-        if told.epoch <= self.epoch:
-            self._told_view(told.view)
+    def _restore(self, order: RestoreState) -> None:
+        """Begin a new epoch; if it runs in this epoch already, only install the view."""
+        if order.epoch <= self.epoch:
+            self._install_view(order.view)
             return
-        if self.outside.told.setdefault(told.epoch, (told.restored, told.view)) != (told.restored, told.view):
-            raise Wrong(f"of epoch {told.epoch}, {self.process} is told otherwise than others: {told}")
-        file, lived = self.file, self.epoch > 0
-        self._begin(told.epoch, told.view)
-        if told.restored is not None:
-            self._become(told.restored)
-        if lived and self.sink and self.written and self.file != file:
+        if self.outside.restored.setdefault(order.epoch, (order.restored, order.view)) != (order.restored, order.view):
+            raise Wrong(f"of epoch {order.epoch}, {self.process} is told otherwise than others: {order}")
+        file, had_state = self.file, self.epoch > 0
+        self._begin(order.epoch, order.view)
+        if order.restored is not None:
+            self._restore_state(order.restored)
+        if had_state and self.sink and self.written and self.file != file:
             raise Wrong(f"{self.process}, which writes file {file}, is to go on in file {self.file} (E9)")
         if self.released > self.written:
-            self._refuse(f"goes back to {self.written} in {told.restored}: {self.released} is out", self.term)
+            self._fail(f"goes back to {self.written} in {order.restored}: {self.released} is out", self.term)
             return
-        self._say(Drained(self.process, told.view.number))
+        self._send(Drained(self.process, order.view.number))
 
-    def _undone(self) -> None:
-        """All went back to before it joined, or on to where it had left already, with all of the output that is out."""
-        if self.told_to_let_out is not None:
-            if not self.to_let_out:
-                self._say(Released(self.process, self.told_to_let_out.view))
+    def _handle_reset(self) -> None:
+        """Handle a rollback to a state without this process, which had not joined yet or had left already."""
+        if self.release_order is not None:
+            if not self.must_release:
+                self._send(Released(self.process, self.release_order.view))
             return  # it has left
         if self.released > self.outside.staged[self.process, self.file]:
             raise Wrong(f"all went back to before {self.process} joined: {self.released} of its output is out (R2)")
-        self._forget()
+        self._lose_state()
         self.hang_up()
 
-    def _become(self, snapshot: str) -> None:
+    def _restore_state(self, snapshot: str) -> None:
         part = self.outside.store.state().committed[snapshot].manifest.processes[self.process]
         assert part.state is not None
         state = msgspec.msgpack.decode(self.outside.store.read_blob(part.state), type=State)
@@ -214,63 +214,61 @@ class Node:
         if self.sink and self.released <= self.written:
             self.outside.release(self.process, self.file, self.written)
 
-    def _told_view(self, view: View) -> None:
+    def _install_view(self, view: View) -> None:
         if self.view is None:
             self._join(view)
             return
         if view.number >= self.view.number:
             self.view = view
         if self.process in self.view.processes:
-            self._say(Drained(self.process, self.view.number))
+            self._send(Drained(self.process, self.view.number))
             return
         if self.staged is None:
             self.staged = self.written
             self.outside.staged[self.process, self.file] = self.staged
-        self._say(Drained(self.process, self.view.number, {self.sink: self.staged} if self.sink else {}))
+        self._send(Drained(self.process, self.view.number, {self.sink: self.staged} if self.sink else {}))
 
     def _join(self, view: View) -> None:
-        """Being in the view is what makes one that joins begin: from nothing."""
+        """A joining process starts, without state, once it is in the view."""
         if self.process not in view.processes:
             return
         if self.released:
-            self._refuse(f"is to begin from nothing in view {view.number}: {self.released} is out", self.term)
+            self._fail(f"is to begin from nothing in view {view.number}: {self.released} is out", self.term)
             return
         self._begin(self._current_epoch, view)
-        self._say(Drained(self.process, view.number))
+        self._send(Drained(self.process, view.number))
 
-    def _let_go(self, told: Dismiss) -> None:
-        if self.sink in told.sinks:
-            self.told_to_let_out, self.to_let_out, self._told_in_term = told, True, self.term
-            return  # it ends when it has done so, and is told once more
+    def _dismiss(self, order: Dismiss) -> None:
+        if self.sink in order.sinks:
+            self.release_order, self.must_release, self._release_term = order, True, self.term
+            return  # once that is done, a second order dismisses it
         if self.sink and self.staged is not None and self.epoch == self.outside.epoch and self.released != self.staged:
             raise Wrong(f"{self.process} is let go with {self.released} out, but has written {self.staged} (R2)")
-        self.outside.note(f"{self.process} is let go: {told.sinks}")
+        self.outside.note(f"{self.process} is let go: {order.sinks}")
         self.has_ended = True
         self.hang_up()
 
-    def dismissal(self) -> None:
-        assert self.told_to_let_out is not None
+    def release_output(self) -> None:
+        assert self.release_order is not None
         assert self.sink is not None
-        position, self.to_let_out = self.told_to_let_out.sinks[self.sink], False
+        position, self.must_release = self.release_order.sinks[self.sink], False
         durable = max(self.released, self.outside.staged[self.process, self.file])
         if position > durable:
-            self._refuse(
-                f"is to let out {position} into file {self.file}, which has only {durable}", self._told_in_term
-            )
+            self._fail(f"is to let out {position} into file {self.file}, which has only {durable}", self._release_term)
             return
         self.outside.release(self.process, self.file, position)
-        self._say(Released(self.process, self.told_to_let_out.view))
+        self._send(Released(self.process, self.release_order.view))
 
-    def _refuse(self, problem: str, term: int) -> None:
-        """Fail, since the sink refuses it: only a coordinator that another one has replaced may ask for it."""
+    def _fail(self, problem: str, term: int) -> None:
+        """Fail because the sink refuses the order: only a coordinator that was replaced may give such an order."""
         if term >= self.outside.term:
             raise Wrong(f"{self.process} {problem} (R2)")
         self.outside.note(f"{self.process} fails, since it {problem}, as one of term {term} says")
-        self._forget()
+        self._lose_state()
         self.hang_up()
 
-    def _outcome(self, told: ReportOutcome) -> None:
-        self._ended.add(told.snapshot)
-        self._parts.pop(told.snapshot, None)
-        if told.committed and self.sink and told.snapshot in self._cuts:
-            self.outside.release(self.process, self.file, self._cuts[told.snapshot])
+    def _outcome(self, report: ReportOutcome) -> None:
+        self._ended.add(report.snapshot)
+        self._parts.pop(report.snapshot, None)
+        if report.committed and self.sink and report.snapshot in self._cuts:
+            self.outside.release(self.process, self.file, self._cuts[report.snapshot])

@@ -1,4 +1,4 @@
-"""What lies around a coordinator in a world of steps: the system, its store and its output, and connections."""
+"""The surroundings of a simulated coordinator: the system, its store and its output, and connections."""
 
 from collections import Counter, deque
 from collections.abc import Iterator
@@ -25,38 +25,38 @@ class Wrong(Exception):
 
 
 class Outside:
-    """What lies beside the coordinator and outlives it: the store, what is out, and what has happened."""
+    """What outlives a coordinator: the store, the released output, and the list of events."""
 
     def __init__(self, directory: Path, seed: int) -> None:
         self.random = Random(seed)
         self.system = _system(directory)
         self.store_url = str(directory / "store")
         self.now_us = 1_000_000
-        # Of several copies of the store, the one that is in place.
+        # Which copy of the store is in place; 0 is the original.
         self.history = 0
         self._begin_history()
         self.identity = self.store.header.store
-        # How far the output of each process is out, in each file that it ever had.
+        # The position up to which each process has released output, for each file that it ever had.
         self.released: Counter[tuple[str, int]] = Counter()
-        # How much output a process had when it left, or was about to, in each file.
+        # The end of a process's output when it left, or was leaving, in each file.
         self.staged: Counter[tuple[str, int]] = Counter()
         self.events: list[str] = []
 
     def _begin_history(self) -> None:
         self.store = Store.open_or_create(self.store_url)
         self.epoch = 0
-        # That of the coordinator which leads.
+        # The term of the leading coordinator.
         self.term = 0
-        # Snapshots whose markers are on the way: whoever has not recorded yet may do so at any time.
+        # Snapshots whose markers are on the way: a process that has not recorded yet may do so at any time.
         self.marked: dict[SnapshotId, None] = {}
-        # What was told of each epoch.
-        self.told: dict[int, tuple[str | None, View]] = {}
+        # The restored snapshot and the view of each epoch, as sent to the first node.
+        self.restored: dict[int, tuple[str | None, View]] = {}
 
     @contextmanager
     def older_copy(self, copy: Path) -> Iterator[None]:
-        """Put a copy of the store in its place, and the store back in the end."""
+        """Replace the store by a copy, and put the store back in the end."""
         place, elsewhere = Path(self.store_url), Path(self.store_url).with_name("elsewhere")
-        kept = {name: getattr(self, name) for name in ("epoch", "term", "told")}
+        kept = {name: getattr(self, name) for name in ("epoch", "term", "restored")}
         move_store(place, elsewhere)
         move_store(copy, place)
         self.history += 1
@@ -75,7 +75,7 @@ class Outside:
 
 
 def _system(directory: Path) -> System:
-    """A ring with a few channels more; two of its processes have output."""
+    """A ring with a few more channels; two of its processes have output."""
     ring = [Channel(name, NAMES[(at + 1) % len(NAMES)]) for at, name in enumerate(NAMES)]
     more = [Channel("b", "a"), Channel("a", "c"), Channel("d", "b"), Channel("b", "d")]
     sinks = {f"out-{name}": FileSink(directory / f"{name}.jsonl", name) for name in WITH_OUTPUT}
@@ -83,7 +83,7 @@ def _system(directory: Path) -> System:
 
 
 class Line:
-    """A connection. What is on the way when it breaks may be lost, or may still come before its end is noticed."""
+    """A connection. When it breaks, messages on the way are lost, or still arrive before the end is noticed."""
 
     def __init__(self, process: str) -> None:
         self.peer = process
@@ -91,7 +91,7 @@ class Line:
         self.to_coordinator: deque[Any] = deque()
         self.member: Member | None = None
         self.is_over = False
-        # Closed by the coordinator: nothing that comes is read any more.
+        # Closed by the coordinator, which reads nothing more from it.
         self.is_closed = False
 
     def send(self, message: Any) -> None:
@@ -101,9 +101,9 @@ class Line:
     def close(self) -> None:
         self.is_closed = self.is_over = True
 
-    def cut(self, with_last_words: bool) -> None:
-        """Break it from outside: the node reads nothing more of it, the coordinator perhaps what was sent before."""
+    def cut(self, keep_sent: bool) -> None:
+        """Break it. The node reads nothing more; with `keep_sent`, the coordinator still reads what was sent before."""
         self.is_over = True
         self.to_node.clear()
-        if not with_last_words:
+        if not keep_sent:
             self.to_coordinator.clear()

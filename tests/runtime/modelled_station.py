@@ -1,4 +1,4 @@
-"""A coordinator with the connections that lead to it: the one that leads, or one that was stopped and goes on later."""
+"""A simulated coordinator with its connections: the leading one, or a former one that was paused and resumes later."""
 
 from collections.abc import Callable
 from functools import partial
@@ -16,64 +16,69 @@ from strobe.runtime.messages.control import Refused, Register
 
 
 class Station:
-    """What one coordinator can do next. `lines` are those that it has, and has not noticed the end of."""
+    """One coordinator and its possible next steps. `lines` are the connections whose end it has not noticed."""
 
     def __init__(self, outside: Outside) -> None:
         self.lines: list[Line] = []
         self.coordinator = SteppedCoordinator(outside)
         self.sessions = NodeSessions(self.coordinator)
-        # Another one was started while this one was stopped, which lasts until then.
+        # Whether another coordinator was started while this one was paused, and until when the pause lasts.
         self.is_former = False
         self.stopped_until_us = 0
         self.has_ended = False
         self._outside = outside
-        self.coordinator.stepped.on_told = self._check_told
+        self.coordinator.stepped.on_result = self._check_result
         outside.term = self.coordinator.term
 
-    def what_can_happen(self, store_pace: int) -> list[Callable[[], None]]:
-        """What it can do next, things that are more likely more than once."""
-        can: list[Callable[[], None]] = [partial(self.coordinator.handle, TimePassed())]
+    def possible_steps(self, store_pace: int) -> list[Callable[[], None]]:
+        """Its possible next steps; a more likely one is listed several times."""
+        steps: list[Callable[[], None]] = [partial(self.coordinator.handle, TimePassed())]
         if self.coordinator.stepped.jobs:
-            can += [self._do_one] * store_pace
-        elif self.is_former:  # the one that leads reads the log often enough
-            can.append(self.coordinator.poll)
+            steps += [self._run_job] * store_pace
+        elif self.is_former:  # the leading one reads the log often enough by itself
+            steps.append(self.coordinator.poll)
         for line in self.lines:
             if line.to_coordinator or line.is_over:
-                can += [partial(self._read, line)] * 2
-        return can
+                steps += [partial(self._read, line)] * 2
+        return steps
 
-    def _do_one(self) -> None:
+    def _run_job(self) -> None:
         try:
-            self.coordinator.stepped.do_one()
+            self.coordinator.stepped.run_job()
         except TakenOver as error:
             if not self.is_former:
                 raise Wrong(f"the one that leads ends: {error}") from error
             self._outside.note(f"the coordinator of term {error.own_term} ends")
             self.has_ended = True
             for line in self.lines:
-                line.cut(with_last_words=False)
+                line.cut(keep_sent=False)
 
-    def _check_told(self, told: LogResult) -> None:
-        """Whatever a coordinator writes itself, it writes as the one that leads (S1)."""
-        if self.is_former and isinstance(told, Appended) and not told.foreign and not isinstance(told.entry, Term):
-            raise Wrong(f"another one leads, and one of term {self.coordinator.term} has written {told.entry} (S1)")
+    def _check_result(self, result: LogResult) -> None:
+        """Check that a former coordinator has not written an entry itself, except its term (S1)."""
+        if (
+            self.is_former
+            and isinstance(result, Appended)
+            and not result.foreign
+            and not isinstance(result.entry, Term)
+        ):
+            raise Wrong(f"another one leads, and one of term {self.coordinator.term} has written {result.entry} (S1)")
 
     def _read(self, line: Line) -> None:
-        """The coordinator reads what comes next, or notices the end."""
+        """Read the next message of a connection, or notice its end."""
         if line.to_coordinator and not line.is_closed:
-            self._take_in(line, line.to_coordinator.popleft())
+            self._receive(line, line.to_coordinator.popleft())
             return
         self.lines.remove(line)
         if line.member is not None:
             self.sessions.lost(line.member, line, "its connection is gone")  # type: ignore[arg-type]
 
-    def _take_in(self, line: Line, message: Any) -> None:
+    def _receive(self, line: Line, message: Any) -> None:
         if isinstance(message, Register):
-            self._let_in(line, message)
+            self._register(line, message)
         elif line.member is not None and line.member.connection is line:
             self.sessions.received(line.member, message)
 
-    def _let_in(self, line: Line, register: Register) -> None:
+    def _register(self, line: Line, register: Register) -> None:
         answer = self.sessions.registered(register, line)  # type: ignore[arg-type]
         if isinstance(answer, Refused):
             line.send(answer)

@@ -1,4 +1,4 @@
-"""A process that does as a test says, and remembers what it received."""
+"""A process whose behaviour the test sets, and which remembers what it received."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""The real coordinator without its loop and its thread: whoever drives it says when something is done."""
+"""The real coordinator without an event loop and a store thread: the caller decides when each job runs."""
 
 import copy
 import io
@@ -20,7 +20,7 @@ from strobe.runtime.coordinator.log_writer import Appended, CoordinatorLog, LogR
 from strobe.runtime.event_log import EventLog
 from strobe.runtime.settings import CoordinatorSettings
 
-# Nothing is silent for too long here, and nobody is blamed for how often the world has it crash.
+# Settings under which no process counts as silent, and none is blamed for crashing too often.
 SETTINGS = CoordinatorSettings(
     interval_s=0.0, silence_s=600.0, timeout_s=15.0, overlapping_max=2, rollbacks_max=10_000, attempts_max=3
 )
@@ -35,16 +35,16 @@ class SteppedClock:
 
 
 class SteppedStore:
-    """Stands for the store's thread: jobs in order, each done when the world says so."""
+    """Replaces the store's thread: jobs in order, each run when the caller decides."""
 
     def __init__(self, outside: Outside, take: Callable[[LogResult], None]) -> None:
         self.problem: str | None = None
-        self.log = CoordinatorLog(outside.store_url, lambda: outside.now_us, _fail_where_there_is_a_problem)
+        self.log = CoordinatorLog(outside.store_url, lambda: outside.now_us, _raise_problem)
         self.log.open(outside.identity)
         keep_removed(self.log.store.backend)
         self.jobs: deque[Callable[[], list[LogResult]]] = deque()
-        # Called with whatever a job tells.
-        self.on_told: Callable[[LogResult], None] = lambda told: None
+        # Called with each result of a job.
+        self.on_result: Callable[[LogResult], None] = lambda result: None
         self._outside = outside
         self._take = take
 
@@ -55,22 +55,22 @@ class SteppedStore:
     def work(self, job: Callable[..., list[LogResult]], *arguments: Any) -> None:
         self.jobs.append(partial(job, *arguments))
 
-    def do_one(self) -> None:
-        for told in self.jobs.popleft()():
-            self._check(told)
-            self.on_told(told)
-            self._take(told)
+    def run_job(self) -> None:
+        for result in self.jobs.popleft()():
+            self._check(result)
+            self.on_result(result)
+            self._take(result)
 
     def take_over(self, coordinator: str) -> None:
-        """Read the log, and lead."""
-        while some := self.log.read_some():
-            for told in some:
-                self._take(told)
-        for told in self.log.lead(coordinator):
-            self._take(told)
+        """Read the log, and begin a new term."""
+        while results := self.log.read_some():
+            for result in results:
+                self._take(result)
+        for result in self.log.lead(coordinator):
+            self._take(result)
 
-    def _check(self, told: LogResult) -> None:
-        entry = told.entry if isinstance(told, Appended) else None
+    def _check(self, result: LogResult) -> None:
+        entry = result.entry if isinstance(result, Appended) else None
         if isinstance(entry, EpochStart):
             self._outside.epoch = max(self._outside.epoch, entry.epoch)
             self._outside.note(f"epoch {entry.epoch} from {entry.restored}: {entry.reason}")
@@ -81,14 +81,14 @@ class SteppedStore:
 
 
 class SteppedCoordinator(Coordinator):
-    """A coordinator without a loop: the world wakes it."""
+    """A coordinator without an event loop: the caller wakes it."""
 
     def __init__(self, outside: Outside) -> None:
         super().__init__(outside.system, outside.store_url, SETTINGS, log=EventLog(io.StringIO(), as_json=True))
         self.clock = SteppedClock(outside)  # type: ignore[assignment]
         self.stepped = SteppedStore(outside, self._take)
         self.store = self.stepped  # type: ignore[assignment]
-        self.on_halt = _fail_where_there_is_a_problem
+        self.on_halt = _raise_problem
         self.stepped.take_over("one of several")
         self.identity = outside.identity
         lifecycle, position = copy.deepcopy(self.lifecycle), self.state.next_position
@@ -104,7 +104,7 @@ class SteppedCoordinator(Coordinator):
 
 
 def _read_from_the_beginning(coordinator: Coordinator, end: int) -> Lifecycle:
-    """A lifecycle that has read the whole log, without a checkpoint, up to `end`."""
+    """Return a lifecycle that has read the whole log up to `end`, without a checkpoint."""
     described = coordinator.lifecycle.membership
     lifecycle = Lifecycle(
         coordinator.first_view,
@@ -119,13 +119,13 @@ def _read_from_the_beginning(coordinator: Coordinator, end: int) -> Lifecycle:
     for _, entry in islice(store.read_log(), end):
         origin = store.origin(entry)
         if not isinstance(entry, Void):
-            told = EntryLogged(entry, origin.departed, origin.joined) if origin is not None else EntryLogged(entry)
-            lifecycle.handle(told, 0)
+            event = EntryLogged(entry, origin.departed, origin.joined) if origin is not None else EntryLogged(entry)
+            lifecycle.handle(event, 0)
     return lifecycle
 
 
 def _compare(lifecycle: Lifecycle, whole: Lifecycle, now_us: int) -> None:
-    """Whoever goes on from a checkpoint knows and does what one does that has read all entries (S1, E7)."""
+    """Check that starting from a checkpoint gives the same state and effects as reading all entries (S1, E7)."""
     if lifecycle.handle(Recovered(), now_us) != whole.handle(Recovered(), now_us):
         raise Wrong("a coordinator that starts from a checkpoint orders other things")
     found = fields_of(lifecycle)
@@ -134,6 +134,6 @@ def _compare(lifecycle: Lifecycle, whole: Lifecycle, now_us: int) -> None:
             raise Wrong(f"a coordinator that starts from a checkpoint has another {name}: {found[name]}, {part}")
 
 
-def _fail_where_there_is_a_problem(problem: str | None) -> None:
+def _raise_problem(problem: str | None) -> None:
     if problem is not None:
         raise Wrong(problem)

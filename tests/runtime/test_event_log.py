@@ -35,12 +35,12 @@ def test_a_json_line_keeps_the_facts(kind: str) -> None:
     assert json.loads(line)["reason"] == HOSTILE[kind]
 
 
-def test_a_fact_cannot_pretend_to_be_another_one() -> None:
+def test_a_fact_cannot_be_mistaken_for_another_fact() -> None:
     (line,) = lines_of("failed", reason='a" process="b')
     assert line.endswith(r'error: failed reason="a\" process=\"b"')
 
 
-def test_lines_of_a_traceback_cannot_be_taken_for_events() -> None:
+def test_lines_of_a_traceback_cannot_be_mistaken_for_events() -> None:
     lines = lines_of("failed", traceback="Traceback:\n12:00:00.000 error: forged\n\x1b[31m")
     assert [line[:4] for line in lines[1:]] == ["    ", "    "]
     assert all_plain("".join(lines))
@@ -53,7 +53,7 @@ def test_long_facts_are_cut(as_json: bool) -> None:
     assert "990,000 more characters" in line
 
 
-def test_what_the_logging_module_gets_is_plain_as_well(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_of_the_logging_module_are_plain_too(capsys: pytest.CaptureFixture[str]) -> None:
     logger = logging.getLogger("strobe")
     handlers, level, propagate = logger.handlers, logger.level, logger.propagate
     try:

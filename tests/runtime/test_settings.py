@@ -1,4 +1,4 @@
-"""Settings that make no sense are refused before anything runs with them."""
+"""Invalid settings are refused before anything runs with them."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ from strobe.runtime.settings import CoordinatorSettings, NodeSettings, Retention
         ({"heartbeat_s": float("nan")}, "heartbeat_s = nan makes no sense"),
     ],
 )
-def test_a_setting_of_nodes_that_makes_no_sense_is_named(settings: dict[str, Any], problem: str) -> None:
+def test_an_invalid_node_setting_is_named(settings: dict[str, Any], problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         NodeSettings(**settings).check()
 
@@ -47,18 +47,18 @@ def test_settings_in_seconds_become_a_policy_in_microseconds() -> None:
         ({"rollbacks_max": -1}, "rollbacks_max = -1 makes no sense: it must be at least 0"),
     ],
 )
-def test_a_setting_of_the_coordinator_that_makes_no_sense_is_named(settings: dict[str, Any], problem: str) -> None:
+def test_an_invalid_coordinator_setting_is_named(settings: dict[str, Any], problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         CoordinatorSettings(**settings).policy()
 
 
-def test_nodes_must_speak_more_often_than_their_silence_counts_as_failure() -> None:
+def test_the_heartbeat_interval_must_be_below_the_silence_limit() -> None:
     check_together(CoordinatorSettings(silence_s=0.6), NodeSettings(heartbeat_s=0.5))
     with pytest.raises(UsageError, match=r"silence_s = 0.5 is not more than heartbeat_s = 0.5: .*raise silence_s"):
         check_together(CoordinatorSettings(silence_s=0.5), NodeSettings(heartbeat_s=0.5))
 
 
-def test_retention_cannot_keep_less_than_nothing() -> None:
+def test_a_negative_retention_setting_is_refused() -> None:
     RetentionSettings().check()
     with pytest.raises(UsageError, match="keep_daily = -1 makes no sense: it must be at least 0"):
         RetentionSettings(keep_daily=-1).check()

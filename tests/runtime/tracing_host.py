@@ -1,7 +1,7 @@
-"""A host for trace recorders: takes a recorded run, and tells it to live recorders the way a live host would.
+"""A host for trace recorders: replays a recorded run to live recorders, with the calls of a live host.
 
-Messages are received in frames of several, told of before they are received; what is sent is told of when its frame is
-sealed, some events later, but before the process records.
+Messages are received in frames of several; a frame is noted before its messages are received. Sent messages are noted
+when their frame is sealed, some events later, but before the process records for a snapshot.
 """
 
 import random
@@ -37,7 +37,7 @@ def write_segments(
 
 
 def random_states(trace: Trace, system: System) -> dict[tuple[str, int], int]:
-    """Return the state of each process's random generator after each of its events, found by running it again."""
+    """Return the state of each process's random generator after each of its events, found by replaying the run."""
     replay = Replay(system, trace)
     states: dict[tuple[str, int], int] = {}
     for event in trace.events():
@@ -47,7 +47,7 @@ def random_states(trace: Trace, system: System) -> dict[tuple[str, int], int]:
 
 
 class TracingHost:
-    """One process of a recorded run, told to a recorder."""
+    """Replays one process of a recorded run to a recorder."""
 
     def __init__(
         self, trace: Trace, process: str, directory: Path, level: str, random_states: dict[tuple[str, int], int]
@@ -118,7 +118,7 @@ class TracingHost:
             self.tracer.event(first.ref.position, lead.name or "", lead.at, record)
 
     def frames(self) -> Iterator[list[TracedEvent]]:
-        """Yield events, several together where they could be the messages of one frame."""
+        """Yield groups of events; a group may be the messages of one frame."""
         events: list[TracedEvent] = []
         for position in range(1, self.trace.event_count(self.process) + 1):
             event = self.trace.event((self.process, position))

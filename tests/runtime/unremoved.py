@@ -1,4 +1,4 @@
-"""A copy of a store's log with every entry that was ever in it, for those who compare with what has all of it."""
+"""A copy of a store's log that keeps every entry ever written, for tests that compare with the whole log."""
 
 import os
 import shutil
@@ -12,17 +12,17 @@ from strobe.storage.files.layout import HEADER, LOG
 
 
 def keep_removed(backend: StorageBackend) -> None:
-    """Have what is removed from the log of a store go into its copy first."""
+    """Copy the entries of a store's log to the kept log before they are removed."""
     remove = backend.remove
 
-    def keeping(names: Iterable[str]) -> None:
-        doomed = list(names)
-        for name in doomed:
+    def remove_and_keep(names: Iterable[str]) -> None:
+        removed = list(names)
+        for name in removed:
             if name.startswith(f"{LOG}/"):
                 _keep(Path(backend.url), name)
-        remove(doomed)
+        remove(removed)
 
-    backend.remove = keeping  # type: ignore[method-assign]
+    backend.remove = remove_and_keep  # type: ignore[method-assign]
 
 
 def whole_log(url: str) -> Store:
@@ -36,7 +36,7 @@ def whole_log(url: str) -> Store:
 def _keep(root: Path, name: str) -> None:
     path = _copy(root) / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    # The first one of a name is the entry; another one was created after that was removed.
+    # Only the first file of a name is the entry; a later one was created after that was removed.
     with suppress(FileExistsError, FileNotFoundError):
         os.link(root / name, path)
 
@@ -53,7 +53,7 @@ def copy_store(root: Path, target: Path) -> None:
 
 
 def move_store(root: Path, target: Path) -> None:
-    """Move a store, with all entries that were ever in it, to where nothing is or a store that is no longer needed."""
+    """Move a store, with all entries that were ever in it, to `target`; replace a store that is there."""
     for source, place in ((root, target), (_copy(root), _copy(target))):
         shutil.rmtree(place, ignore_errors=True)
         if source.exists():

@@ -1,4 +1,4 @@
-"""Prints a hash of everything a run leaves behind: run it as `python -m tests.simulation.fingerprint FOLDER SEED`."""
+"""Prints a hash of all that a run leaves behind: run it as `python -m tests.simulation.fingerprint FOLDER SEED`."""
 
 import hashlib
 import sys

@@ -1,11 +1,11 @@
-"""Runs of the example systems under detectors of stable predicates, and what became of each claim that they made."""
+"""Runs the example systems under detectors of stable predicates, and keeps what is needed to check each claim."""
 
 import importlib.util
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from tests.simulation.naive import Looker, without_channels
+from tests.simulation.naive import SequentialReader, without_channels
 
 from strobe import Channel, System
 from strobe.causality.predicate_input import predicate_input_of
@@ -20,7 +20,7 @@ OFTEN = Policy(interval_us=1500, overlapping_max=8, timeout_us=400_000, backoff_
 
 
 class Claim(NamedTuple):
-    """What a detector found, when it said so, and the decoded states that it looked at."""
+    """What a detector found, when, and the decoded states that it examined."""
 
     at_us: int
     found: Any
@@ -28,7 +28,7 @@ class Claim(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A run that is over: the claims of each detector that the predicate holds, the rest, and the states at the end."""
+    """A finished run: each detector's claims that the predicate holds, the findings of snapshots, the final states."""
 
     claims: dict[str, list[Claim]]
     snapshots: list[tuple[int, Any]]
@@ -36,12 +36,12 @@ class Run(NamedTuple):
     last: Any
 
     def later(self, claim):
-        """What snapshots found that were begun after the claim was made."""
+        """Return the findings of the snapshots that were begun after the claim was made."""
         return [found for begun_us, found in self.snapshots if begun_us > claim.at_us]
 
 
 def example(name):
-    """A system of the examples, made anew: processes keep their state."""
+    """Load an example system. It must be a new one each time, since processes keep their state."""
     module, _, attribute = name.partition(":")
     spec = importlib.util.spec_from_file_location(f"example_{module}", EXAMPLES / f"{module}.py")
     loaded = importlib.util.module_from_spec(spec)
@@ -50,14 +50,16 @@ def example(name):
 
 
 def unordered(name):
-    """An example on channels that keep no order, under the protocol for those."""
+    """An example on unordered channels, under the protocol for those."""
     system = example(name)
     channels = [Channel(one.source, one.target, "unordered") for one in system.channels]
     return System(system.processes, channels, system.messages, "lai-yang", system.conserved)
 
 
 def run(system, seed, predicate, snapshots=60, policy=OFTEN, faults=SLOW):
-    """Run an example, or what a function makes; `predicate` is asked of every snapshot, and of what others see."""
+    """Run an example, or the system that a function makes; evaluate `predicate` on snapshots and for naive
+    detectors.
+    """
     world = World(system() if callable(system) else example(system), seed, faults=faults, policy=policy)
     claims = {detector: [] for detector in (SNAPSHOT, NO_CHANNELS, NO_GRANTS, NO_REQUESTS, ONE_AFTER_THE_OTHER)}
     taken = []
@@ -77,7 +79,7 @@ def run(system, seed, predicate, snapshots=60, policy=OFTEN, faults=SLOW):
         taken.append((world.begun[str(snapshot.id)].at_us, claim(SNAPSHOT, facts, states)))
 
     world.on_commit = committed
-    Looker(world, lambda facts: claim(ONE_AFTER_THE_OTHER, facts, states_now(world)))
+    SequentialReader(world, lambda facts: claim(ONE_AFTER_THE_OTHER, facts, states_now(world)))
     world.run(snapshots)
     assert world.violations == []
     return Run(claims, taken, states_now(world), taken[-1][1])

@@ -1,4 +1,4 @@
-"""Systems that the simulation tests run: a fresh one at each call, as processes keep their state."""
+"""Systems for the simulation tests. Each call makes a new one, since processes keep their state."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ class Purse(msgspec.Struct):
 
 
 class Player(Process):
-    """Sends several messages an event, of two kinds; now and then asks for a snapshot in the middle of a frame."""
+    """Sends several messages of two kinds in one event; sometimes requests a snapshot in the middle of a frame."""
 
     def __init__(self, coins: int = 60, snapshots: bool = False) -> None:
         self.purse = Purse(coins)
@@ -76,7 +76,7 @@ SHAPES = {
 
 
 def players(shape: str, protocol: str, *, snapshots: bool = False, hashed_by: str = "xxh3") -> System:
-    """Return a system of this shape; under Lai-Yang every other channel is unordered, and the others `hashed_by`."""
+    """Return a system of this shape. Under Lai-Yang every other channel is unordered. FIFO channels are `hashed_by`."""
     names, edges = SHAPES[shape]
     mixed = protocol == "lai-yang"
     channels = [
@@ -88,7 +88,7 @@ def players(shape: str, protocol: str, *, snapshots: bool = False, hashed_by: st
 
 
 def parallel_channels(protocol: str) -> System:
-    """Return a pair with two channels each way."""
+    """Return a pair of processes with two channels in each direction."""
     channels = [Channel(p, q, id=f"{p}->{q} {lane}") for p, q in ("ab", "ba") for lane in (1, 2)]
     return System({"a": Player(), "b": Player()}, channels, [Coin, Note], protocol, coins)
 
@@ -102,7 +102,7 @@ class Key(msgspec.Struct, tag=True):
 
 
 class Clerk(Process):
-    """One of two who each have a key and now and then need both; only b gives its own away while it waits."""
+    """One of two processes that each have a key and sometimes need both; only b gives its own away while it waits."""
 
     class Desk(msgspec.Struct):
         keys: int = 1
@@ -170,7 +170,7 @@ class Help(msgspec.Struct, tag=True):
 
 
 class Friend(Process):
-    """Now and then needs the help of all of one of its `choices`; helps nobody while it waits, unless it is `kind`."""
+    """Sometimes needs the help of all of one of its `choices`. While it waits it helps no other, except if `kind`."""
 
     class Need(msgspec.Struct):
         waiting: bool = False
@@ -196,7 +196,7 @@ class Friend(Process):
             need.asked.append((other, message.meal))
             if self.kind or not need.waiting:
                 self.help(ctx)
-        elif need.waiting and message.meal == need.meals:  # else it is late, somebody else was quicker
+        elif need.waiting and message.meal == need.meals:  # otherwise it is late: another one was quicker
             need.helped.append(other)
             if "" in self.missing():
                 need.waiting, need.meals = False, need.meals + 1
@@ -228,6 +228,6 @@ ONE_OR_TWO = {"a": ("b", "cd"), "b": ("c", "da"), "c": ("d", "ab"), "d": ("a", "
 
 
 def friends(choices: dict[str, tuple[str, ...]], kind: str = "") -> System:
-    """Return four who need each other. Without a `kind` one they end in a knot; with one they only come close."""
+    """Return four processes that need each other. They end in a knot; with a `kind` one they only come close."""
     processes = {name: Friend(of, name == kind) for name, of in choices.items()}
     return System(processes, [Channel(p, q) for p in "abcd" for q in "abcd" if p != q], [Plea, Help])

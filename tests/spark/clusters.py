@@ -1,7 +1,7 @@
 """Real clusters for tests: a standalone one of a master and two workers, and a Spark Connect server.
 
-Each is made of Java processes of its own, on loopback, whose Python has Spark and what Spark needs of Python packages,
-and nothing of Strobe's. They are gone when the `with` ends.
+They are separate Java processes on loopback. Their Python has the packages that Spark needs, but neither Strobe nor its
+dependencies. They end with the `with` block.
 """
 
 import os
@@ -18,9 +18,9 @@ import pyspark
 
 SPARK_HOME = Path(pyspark.__file__).parent
 STARTED_TIMEOUT_S = 120.0
-# Nothing here runs for long enough for the thorough compiler to be worth it.
+# Nothing here runs long enough for the optimizing JIT compiler to pay off.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-# Of Strobe, and of what comes with it; pyspark itself lies in SPARK_HOME.
+# Strobe and its dependencies; pyspark itself is found in SPARK_HOME.
 NOT_THERE = (
     "_editable_impl_strobe",
     "strobe_snapshots",
@@ -37,7 +37,7 @@ NOT_THERE = (
 
 
 def bare_python(directory: Path) -> Path:
-    """Return a Python like that of a cluster: with pyarrow, numpy and grpc, without Strobe and what it is made of."""
+    """Return a Python like that of a cluster: with pyarrow, numpy and grpc, without Strobe and its dependencies."""
     venv.create(directory, with_pip=False)
     packages = next(directory.glob("lib/python*/site-packages"))
     for path in SPARK_HOME.parent.iterdir():

@@ -1,4 +1,4 @@
-"""One embedded Spark session for all tests that want one: starting it takes longer than most of them."""
+"""One embedded Spark session for all tests that need one, because starting it takes longer than most of them."""
 
 from collections.abc import Iterator
 
@@ -11,6 +11,6 @@ from strobe.spark import local_session, stop_local_session
 
 @pytest.fixture(scope="session")
 def spark(objects: ObjectServer) -> Iterator[SparkSession]:
-    """Started when there is an object store: workers take its credentials from the environment that Spark began in."""
+    """Starts after the object store: workers take its credentials from the environment at the start of Spark."""
     yield local_session("strobe-tests")
     stop_local_session()

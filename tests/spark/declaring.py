@@ -1,4 +1,4 @@
-"""Snapshots whose processes and messages declare things at random: the same ones for the same seed."""
+"""Snapshots with random declarations of processes and messages, reproducible by seed."""
 
 import random
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def declaring_snapshots(seed: int, count: int, first_counter: int = 1) -> Iterat
 
 
 class DeclaringExecution(Execution):
-    """How talkative it is differs from run to run: where all wait or much is in flight, the answers are the same."""
+    """Rates differ between runs: if all processes waited, or much was in flight, all answers would be the same."""
 
     def __init__(self, rng: random.Random) -> None:
         self.waiting, self.active, self.rules = rng.random(), rng.choice((0.0, 0.2, 0.7)), rng.random() < 0.8
@@ -44,7 +44,7 @@ class DeclaringExecution(Execution):
             self.wires[channel.id].clear()
 
     def breakpoint(self, process: str) -> None:
-        """None: where everything was received, nothing is in flight."""
+        """Return None: everything may be received, so nothing may be in flight."""
 
     def send(self, channel: ChannelSpec) -> Frame:
         messages = [self.message() for _ in range(self.rng.randint(1, 2))]

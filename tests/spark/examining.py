@@ -1,4 +1,4 @@
-"""What an Examiner finds in a store, without Spark: it is given the log as the pipeline gives it, in one batch."""
+"""What an Examiner finds in a store, without Spark: it gets the whole log as one batch, in the pipeline's form."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,8 +25,13 @@ def examined(
     entries = entries_of(store) if entries is None else entries
     positions = [entry.position for entry in entries]
     rows = [
-        {"log_position": one.position, "snapshot_id": one.snapshot_id, "problem": one.problem, "history": positions[:n]}
-        for n, one in enumerate(entries)
+        {
+            "log_position": entry.position,
+            "snapshot_id": entry.snapshot_id,
+            "problem": entry.problem,
+            "history": positions[:n],
+        }
+        for n, entry in enumerate(entries)
     ]
     examiner = Examiner(Examination(store.url, store.header.store, DRIFT_WINDOW))
     spoil(examiner)

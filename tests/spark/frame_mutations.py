@@ -1,4 +1,4 @@
-"""Lies about what was in flight: each spoils the recorded frames of one channel."""
+"""Mutations of what was in flight: each changes the recorded frames of one channel."""
 
 import random
 
@@ -38,7 +38,7 @@ def empty_body(snapshot: Snapshot, rng: random.Random) -> Snapshot | None:
 
 
 def other_message(snapshot: Snapshot, rng: random.Random) -> Snapshot | None:
-    """The same number of messages, well formed, but one of them is another."""
+    """The same number of messages, well formed, but with one changed."""
 
     def spoil(frames: Frames) -> Frames:
         place, item = pick(frames, rng)
@@ -50,7 +50,7 @@ def other_message(snapshot: Snapshot, rng: random.Random) -> Snapshot | None:
 
 
 def invented_message(snapshot: Snapshot, rng: random.Random) -> Snapshot | None:
-    """A frame has one message more, and says so."""
+    """A frame has one more message, and its count includes it."""
 
     def spoil(frames: Frames) -> Frames:
         place, item = pick(frames, rng)
@@ -93,7 +93,7 @@ def swapped_frames(snapshot: Snapshot, rng: random.Random) -> Snapshot | None:
 
 
 def moved_frame(snapshot: Snapshot, rng: random.Random) -> Snapshot | None:
-    """A frame lies in the state of another channel."""
+    """A frame is recorded for another channel."""
     channel = channel_with_frames(snapshot, rng)
     others = [other for other in snapshot.view.channels if other != channel]
     if channel is None or not others:
@@ -131,7 +131,7 @@ def frame_from_zero(snapshot: Snapshot, rng: random.Random) -> Snapshot | None:
 
 
 def wrong_consumed(snapshot: Snapshot, rng: random.Random) -> Snapshot | None:
-    """One message more of a frame is said to have been received; also the last, and also of frames that cannot be."""
+    """One more message of a frame counts as received, even the last one, or one of a frame that cannot be split."""
 
     def spoil(frames: Frames) -> Frames:
         place, item = pick(frames, rng)

@@ -1,7 +1,7 @@
-"""Random executions of small systems, and the snapshots of them: the same ones for the same seed.
+"""Random executions of small systems and their snapshots, reproducible by seed.
 
-Both ends of every channel are those of the shipped protocols, so a snapshot is good because it was recorded well. It is
-taken at one instant, which is always a consistent cut; some processes stand at a breakpoint inside a received frame.
+Both ends of every channel are those of the real protocols, so a snapshot is good because it was recorded correctly. It
+is taken at one instant, which is always a consistent cut. Some processes are at a breakpoint inside a received frame.
 """
 
 import random
@@ -20,7 +20,7 @@ FRAMES_MAX = 24
 SEND = 0.6
 BREAKPOINT = 0.3
 LONG_FRAME = 0.02
-"""Some frames have so many messages that MessagePack writes the length of the array in another way."""
+"""Some frames have so many messages that MessagePack encodes the length of the array in another format."""
 
 
 def good_snapshots(seed: int, count: int, first_counter: int = 1) -> Iterator[Snapshot]:
@@ -30,7 +30,7 @@ def good_snapshots(seed: int, count: int, first_counter: int = 1) -> Iterator[Sn
 
 
 def random_view(rng: random.Random) -> View:
-    """Two to four processes; self-loops and several channels between the same pair are among what can come out."""
+    """Return two to four processes with random channels, possibly with self-loops or several between the same pair."""
     processes = tuple("abcd"[: rng.randint(2, 4)])
     channels = tuple(random_channel(rng, f"c{number}", processes) for number in range(rng.randint(1, 5)))
     return View(rng.randint(1, 9), processes, channels)
@@ -42,7 +42,7 @@ def random_channel(rng: random.Random, name: str, processes: tuple[str, ...]) ->
 
 
 class Execution:
-    """One run: frames are sent, and received in order or in any order, until it is stopped at random."""
+    """One run: frames are sent, and received in an order that the channel allows, for a random number of steps."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -93,7 +93,7 @@ class Execution:
         return (InFlight(last, stop.consumed), *waiting)
 
     def breakpoint(self, process: str) -> Breakpoint | None:
-        """A place inside the last frame of one incoming channel, now and then."""
+        """Sometimes return a position inside the last frame of one incoming channel."""
         for channel in self.view.incoming(process):
             last = self.incoming[channel.id].last
             if last is not None and last.count > 1 and self.rng.random() < BREAKPOINT:

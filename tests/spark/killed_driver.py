@@ -1,9 +1,9 @@
-"""A pipeline in a process of its own, which kills itself and its Java with SIGKILL at a moment of a batch.
+"""A pipeline in a separate process, which kills itself and its Java with SIGKILL at a moment of a batch.
 
 python killed_driver.py STORE TO INVARIANTS ALERTS [MOMENT BATCH]
 
-The moment is right after a step; or IN_JOB, while the workers examine; or IN_WRITE, with a file written half.
-Spark starts at once, and the pipeline when there is a line on stdin: so that one starts while another one runs.
+The moment is right after a step; or IN_JOB, while the workers examine; or IN_WRITE, with a file half written. Spark
+starts at once. The pipeline starts when a line comes on stdin, so that one driver can start while another one runs.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""Every way to spoil a good snapshot by one lie, by name.
+"""Every way to spoil a good snapshot by one change, by name.
 
-Those in MUTATIONS make the proof fail, each by itself. Those in HARMLESS change what a proof does not depend on, and a
-verifier that finds fault with them is wrong as well.
+Those in MUTATIONS make the proof fail, each by itself. Those in HARMLESS change what a proof does not depend on, so a
+verifier that rejects them is wrong.
 """
 
 import random
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from tests.spark import frame_mutations, recording_mutations
 from tests.spark.generate import Execution
-from tests.spark.spoiling import Frames, Mutation, changed_frame, recorded_otherwise, replace, with_changed_frames
+from tests.spark.spoiling import Frames, Mutation, changed_frame, replace, with_changed_fragment, with_changed_frames
 
 from strobe.protocol.values.fragment import Snapshot
 from strobe.protocol.values.frames import UNORDERED
@@ -17,7 +17,7 @@ from strobe.protocol.values.ids import SnapshotId
 
 
 def mutants(mutation: Mutation, seed: str, count: int, first_counter: int) -> Iterator[Snapshot]:
-    """Yield `count` snapshots spoilt by `mutation`, of executions that gave it something to spoil."""
+    """Yield `count` snapshots changed by `mutation`, of executions that it applies to."""
     rng = random.Random(seed)
     counter = first_counter
     while counter < first_counter + count:
@@ -33,15 +33,15 @@ def reordered_unordered_channel(snapshot: Snapshot, rng: random.Random) -> Snaps
 
 
 def other_state(snapshot: Snapshot, rng: random.Random) -> Snapshot | None:
-    """A proof is about channels: that a state follows from its messages is for replay to show."""
+    """A proof covers channels only; replay checks that a state follows from its messages."""
     process = rng.choice(snapshot.view.processes)
     state = snapshot.fragments[process].state
     assert state is not None
-    return recorded_otherwise(snapshot, process, state=replace(state, data=b"\xc0"))
+    return with_changed_fragment(snapshot, process, state=replace(state, data=b"\xc0"))
 
 
 def other_cut_index(snapshot: Snapshot, rng: random.Random) -> Snapshot | None:
-    """The cut index and the view of a frame stay outside the hash."""
+    """The cut index and the view of a frame are not hashed."""
 
     def change(frames: Frames) -> Frames:
         return tuple(changed_frame(item, index=9, view=9) for item in frames)

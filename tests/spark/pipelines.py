@@ -1,4 +1,4 @@
-"""Pipelines and what they have written, for the tests."""
+"""Runs of the pipeline, and readers of its output, for the tests."""
 
 import subprocess
 import sys
@@ -27,13 +27,13 @@ def judge_once(
 
 
 def run_module(words: list[str], environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a module of ours or of the tests, in a process and with a Spark of its own."""
+    """Run a module of Strobe or of the tests in a separate process, with its own Spark."""
     command = [sys.executable, "-m", *words]
     return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 def written(to: Path) -> dict[str, list[tuple[Any, ...]]]:
-    """Every row of every table but for times and batches, which may differ between runs; sorted."""
+    """Every row of every table, sorted, without times and batch numbers, which may differ between runs."""
     rows: dict[str, list[tuple[Any, ...]]] = {}
     for table in TABLES:
         found = [
@@ -48,7 +48,7 @@ def written(to: Path) -> dict[str, list[tuple[Any, ...]]]:
 
 
 def verdicts(to: Path) -> dict[tuple[str, str], str]:
-    """The verdict on each snapshot and check; there must be one of each."""
+    """The verdict by snapshot and check; each may occur only once."""
     found: dict[tuple[str, str], str] = {}
     for path in sorted((to / "verdicts").glob("batch-*.parquet")):
         for row in pq.ParquetFile(path).read().to_pylist():

@@ -1,9 +1,9 @@
-"""A program of a user's on a session of its own making: asks the store, and then runs the pipeline in that session.
+"""A program of a user's with its own Spark session: counts rows of the store, then runs the pipeline in that session.
 
 python -m tests.spark.session_program STORE SESSION WORDS...
 
-SESSION is what `session_for` is given, as JSON; WORDS are those of `strobe`. It prints what it has counted as one line
-of JSON, and then whatever the command does.
+SESSION has the arguments of `session_for` as JSON; WORDS are those of `strobe`. The first line of output has the counts
+as JSON. The output of the command follows.
 """
 
 import json
@@ -16,7 +16,7 @@ from strobe.spark import session_for, tables, verify_proofs
 
 
 def counts(spark: SparkSession, store: str) -> dict[str, int]:
-    """What there is in the store, by each of the ways to ask."""
+    """Count the store's rows through each API."""
     loaded = spark.read.format("strobe").option("table", "snapshots").load(store)
     found = tables(spark, store)
     proofs = verify_proofs(found).groupBy("verdict").count().collect()

@@ -1,4 +1,4 @@
-"""Pieces that mutations are made of: a snapshot with one thing in it replaced."""
+"""Building blocks of mutations: a snapshot with one part of it replaced."""
 
 import random
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from strobe.protocol.values.view import ChannelSpec
 T = TypeVar("T")
 
 Mutation = Callable[[Snapshot, random.Random], Snapshot | None]
-"""Returns None where the snapshot gives it nothing to spoil."""
+"""Returns None if it cannot be applied to the snapshot."""
 
 Frames = tuple[InFlight, ...]
 
@@ -23,7 +23,7 @@ replace = msgspec.structs.replace
 def channel_with_frames(
     snapshot: Snapshot, rng: random.Random, frames_min: int = 1, kind: str | None = None
 ) -> ChannelSpec | None:
-    """A channel of this kind with at least so many frames in flight, if there is one."""
+    """Return a random channel of this kind with at least `frames_min` frames in flight, if there is one."""
     fitting = [
         channel
         for channel in snapshot.view.channels
@@ -38,7 +38,7 @@ def frames_of(snapshot: Snapshot, channel: ChannelSpec) -> Frames:
 
 def with_frames(snapshot: Snapshot, channel: ChannelSpec, frames: Frames) -> Snapshot:
     in_flight = {**snapshot.fragments[channel.target].in_flight, channel.id: frames}
-    return recorded_otherwise(snapshot, channel.target, in_flight=in_flight)
+    return with_changed_fragment(snapshot, channel.target, in_flight=in_flight)
 
 
 def with_changed_frames(
@@ -57,7 +57,7 @@ def with_channel(snapshot: Snapshot, channel: ChannelSpec, changed: ChannelSpec)
     return replace(snapshot, view=replace(snapshot.view, channels=channels))
 
 
-def recorded_otherwise(snapshot: Snapshot, process: str, /, **changes: object) -> Snapshot:
+def with_changed_fragment(snapshot: Snapshot, process: str, /, **changes: object) -> Snapshot:
     fragment = replace(snapshot.fragments[process], **changes)
     return replace(snapshot, fragments={**snapshot.fragments, process: fragment})
 

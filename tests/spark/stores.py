@@ -1,4 +1,4 @@
-"""Snapshots put into a real store, by the steps of a real writer."""
+"""Helpers that commit snapshots to a real store in the order of a real writer."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -28,7 +28,7 @@ def store_with(root: Path, snapshots: Iterable[Snapshot]) -> Store:
 
 
 def commit_if_possible(store: Store, snapshot: Snapshot) -> bool:
-    """Commit, unless the store refuses it before anything is written: a process without a state, for one."""
+    """Commit, unless the store refuses it before writing anything, for example because a process has no state."""
     begin(store, snapshot)
     try:
         manifest = store.write_snapshot(snapshot)

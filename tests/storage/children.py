@@ -1,4 +1,4 @@
-"""How tests start real child processes that use the store."""
+"""Starts real child processes that use the store."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Stores whose checksums all hold, and whose contents somebody has changed who knows the format."""
+"""Stores whose checksums are valid, but whose contents were changed by someone who knows the format."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ def encode(document):
 
 
 def chained(store, start=0, documents=None):
-    """Seal entry `start` and all later ones again, so that each follows the one before; `documents` replace some."""
+    """Seal entry `start` and all later ones again, so that each follows the one before; `documents` replaces some."""
     before = json.loads((store / "strobe.json").read_bytes())["blake3"]
     position = 0
     while (file := store / ENTRY.format(position)).exists():
@@ -34,7 +34,7 @@ def chained(store, start=0, documents=None):
 
 
 def sealed(document):
-    """Return a document as bytes under its checksum, and that."""
+    """Return a document as bytes under its checksum, and the checksum."""
     if isinstance(document, dict):
         document = {"blake3": UNSEALED} | {name: value for name, value in document.items() if name != "blake3"}
     return seal(json_text(document, encode) + b"\n")
@@ -55,9 +55,9 @@ def copied(store, place):
 
 
 def with_blob(store, position, choose, change):
-    """Change the bytes of a blob that the manifest at `position` names, and name the new ones in it.
+    """Change the bytes of a blob that the manifest at `position` names, and name the changed blob in the manifest.
 
-    `choose` takes the reference out of the manifest, and `change` makes new bytes of the old.
+    `choose` takes the reference from the manifest, and `change` makes new bytes from the old ones.
     """
     document = documents_of(store)[position]
     ref = choose(document["entry"]["manifest"])
@@ -69,13 +69,13 @@ def with_blob(store, position, choose, change):
 
 
 def newest_checkpoint(store):
-    """Return the file of the newest checkpoint, and what it says."""
+    """Return the file of the newest checkpoint, and its contents."""
     file = max((store / "checkpoints").glob("*.json"))
     return file, json.loads(file.read_bytes())
 
 
 def replace_checkpoint(store, document):
-    """Put another checkpoint in the place of the newest, under a checksum that holds."""
+    """Replace the newest checkpoint by another one, under a valid checksum."""
     file, before = newest_checkpoint(store)
     file.unlink()
     raw, digest = sealed(document)

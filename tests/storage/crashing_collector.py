@@ -1,8 +1,8 @@
 """A collector in a process of its own, which kills itself at a given step.
 
-Run as `python -m tests.storage.crashing_collector`. Arguments: the directory of the store, how many entries apart its
-checkpoints are, and the number of the step, from 0, over all steps of the checkpoint that is due, and the removal of
-each file.
+Run as `python -m tests.storage.crashing_collector`. Arguments: the directory of the store, the number of entries
+between its checkpoints, and the number of the step. Steps count from 0: all steps of the checkpoint that is due, and
+the removal of each file.
 """
 
 import os

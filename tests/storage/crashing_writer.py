@@ -1,7 +1,7 @@
 """A writer in a process of its own, which kills itself at a given step: `python -m tests.storage.crashing_writer`.
 
-Arguments: the directory of the store, and the number of the step, from 0, over all steps of begin, blobs, commit and
-checkpoint.
+Arguments: the directory of the store, and the number of the step. Steps count from 0, over all steps of begin, blobs,
+commit and checkpoint.
 """
 
 import os
@@ -16,7 +16,7 @@ NEW = sample(3, balance=3)
 
 
 def write_new(url: str, on_step: OnStep) -> None:
-    """Take the third snapshot, on the second as its parent, and write a checkpoint of the log after it."""
+    """Take the third snapshot, with the latest one as its parent, and then write a checkpoint of the log."""
     due = Store.open(url).state().next_position + 2
     store = Store.open(url, on_step=on_step, checkpoint_every=due)
     commit(store, NEW, parent=store.resolve("latest"))

@@ -21,7 +21,7 @@ SECOND = frame(3, "x")
 
 
 def example_hashes() -> list[bytes]:
-    """h(0), h(1) and h(2) of the channel."""
+    """Return h(0), h(1) and h(2) of the channel."""
     seed = seed_hash(CHANNEL.id, CHANNEL.incarnation)
     first = extend_fifo(seed, FIRST.first_ordinal, FIRST.count, FIRST.body)
     return [seed, first, extend_fifo(first, SECOND.first_ordinal, SECOND.count, SECOND.body)]

@@ -1,4 +1,4 @@
-"""Snapshots of a keyed state, written as a live node writes them: a base, then deltas beside their parent's blobs."""
+"""Snapshots of a keyed state, written as a live node writes them: a base, then deltas next to their parent's blobs."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from strobe.storage.content.keyed_state_blobs import takes_delta
 
 
 class KeyedWriter:
-    """Commits snapshots of the sample in which the state of process a is keyed, each on the one before."""
+    """Commits snapshots of the sample with a keyed state of process a, each with the one before as its parent."""
 
     def __init__(self, store: Store, state: KeyedState[Any], chain_max: int = 8) -> None:
         self.store = store
@@ -25,7 +25,7 @@ class KeyedWriter:
         self._number = 0
 
     def commit(self, counter: int) -> str:
-        """Store what the state is now, and return the id."""
+        """Commit the current state, and return the id of the snapshot."""
         name = begin(self.store, counter, self.parent)
         position = self.store.state().opened(name).position
         frozen = self.state.freeze()

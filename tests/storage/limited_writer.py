@@ -1,4 +1,4 @@
-"""A writer whose files may not grow beyond a limit, in a process of its own: a disk that is full, for real.
+"""A writer in a process of its own, whose files may not grow beyond a limit: a disk that is really full.
 
 `python -m tests.storage.limited_writer DIRECTORY BYTES` prints the error that it gets.
 """

@@ -1,14 +1,15 @@
 """One of several writers that race, in a process of its own: `python -m tests.storage.racing_writer DIRECTORY NAME`.
 
-Reads one order a line, and answers each with one line:
+Reads one order per line, and answers each with one line:
+
     append N            append an entry of its own as entry N: "won" or "lost"
-    commit ID           append that outcome at the end of the log, whatever else is there: what the log says then
+    commit ID           append that outcome at the end of the log without checking it: the outcome that counts
     abort ID            the same
-    collect TIMES       run the collector so many times: how many files it has removed
-    append_some COUNT   append so many entries at the end of the log: how many
+    collect TIMES       run the collector this many times: the number of files that it has removed
+    append_some COUNT   append this many entries at the end of the log: their number
     pin ID              pin a snapshot unless it is pinned: the position of the entry, or None
-    remove ID           remove a snapshot unless it is gone or protected: True or False
-    retain LAST         keep so many complete snapshots and collect: how many were removed
+    remove ID           remove a snapshot unless it is removed or protected: True or False
+    retain LAST         keep this many complete snapshots and collect: the number of removed snapshots
     checkpoint EVERY    write the checkpoint that is due, and collect: its name, or None
 """
 
@@ -30,8 +31,8 @@ def append(store: Store, name: str, position: int) -> str:
     return "won"
 
 
-def insist(store: Store, entry: Entry) -> str:
-    """Append at the end until it succeeds, as a coordinator would that does not look at what others decided."""
+def append_until_accepted(store: Store, entry: Entry) -> str:
+    """Append at the end until it succeeds, as a coordinator would that does not check what others decided."""
     while True:
         try:
             store.append(entry, store.state().next_position)
@@ -64,7 +65,7 @@ def checkpoint(url: str, every: int) -> str:
     return str(written)
 
 
-def obey(store: Store, name: str, order: str, argument: str) -> str:
+def execute(store: Store, name: str, order: str, argument: str) -> str:
     if order == "checkpoint":
         return checkpoint(store.url, int(argument))
     if order == "append":
@@ -74,18 +75,18 @@ def obey(store: Store, name: str, order: str, argument: str) -> str:
     if order == "collect":
         return str(sum(len(collect(store).names) for _ in range(int(argument))))
     if order == "abort":
-        return insist(store, Abort(argument, f"{name} says so", at_us=0))
+        return append_until_accepted(store, Abort(argument, f"{name} says so", at_us=0))
     if order in ("pin", "remove", "retain"):
         return upkeep(store, order, argument)
-    # Any manifest will do: what counts here is whose outcome is first.
+    # Any manifest will do: the test is about whose outcome is first.
     _, _, manifest = store.list()[0]
-    return insist(store, Commit(argument, manifest, at_us=0))
+    return append_until_accepted(store, Commit(argument, manifest, at_us=0))
 
 
 def main(url: str, name: str) -> None:
     store = Store.open_or_create(url)
     for line in sys.stdin:
-        sys.stdout.write(obey(store, name, *line.split()) + "\n")
+        sys.stdout.write(execute(store, name, *line.split()) + "\n")
         sys.stdout.flush()
 
 

@@ -1,7 +1,6 @@
-"""Logs of any entries in any order, most of which follow from each other, all of it drawn from a seed.
+"""Logs of random entries in random order, most of which follow from each other; the same for the same seed.
 
-Alone in a process (`python -m`), it writes such logs into stores in the directory that
-is named, and a checkpoint after each.
+Run with `python -m`, it writes such logs into stores in the given directory, and a checkpoint after each.
 """
 
 import os
@@ -35,7 +34,7 @@ from strobe.storage import Store
 
 
 class RandomLog:
-    """Writes entries that mostly take effect, and sometimes do not, to a log in this `term`."""
+    """Generates entries for a log in this `term`. Most of them take effect, and some do not."""
 
     def __init__(self, seed: int, term: int = 0) -> None:
         self.random = random.Random(seed)
@@ -43,7 +42,7 @@ class RandomLog:
         self.snapshots: list[str] = []
 
     def entries(self, count: int) -> Iterator[Entry]:
-        """Yield so many entries, of a live system: it starts with an epoch."""
+        """Yield `count` entries of a live system; the first starts an epoch."""
         yield self._start_epoch()
         makers = (self._begin, self._begin, self._begin, self._commit, self._commit, self._commit, self._abort)
         makers += (
@@ -137,7 +136,7 @@ def write_log(store: Store, seed: int, count: int) -> None:
 
 
 def checkpointed_store(root: Path, seed: int, count: int, every: int) -> Path:
-    """Make a store at `root` with such a log, and with every checkpoint that comes due."""
+    """Make a store at `root` with such a log, and with each checkpoint written when it is due."""
     store = Store(Store.create(root, identity="0" * 32).backend, checkpoint_every=every)
     for position, entry in enumerate(RandomLog(seed).entries(count)):
         store.append(entry, position)
@@ -146,7 +145,7 @@ def checkpointed_store(root: Path, seed: int, count: int, every: int) -> Path:
 
 
 if __name__ == "__main__":
-    os.fsync = lambda descriptor: None  # type: ignore[assignment]  # nobody pulls the plug
+    os.fsync = lambda descriptor: None  # type: ignore[assignment]  # there is no power failure here
     for seed in range(6):
         written = Store(Store.create(f"{sys.argv[1]}/{seed}", identity="0" * 32).backend, checkpoint_every=20)
         write_log(written, seed, 60)

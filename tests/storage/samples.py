@@ -31,7 +31,7 @@ VIEW = View(
     ),
 )
 
-# The same with the hash that guards against liars, where there can be one.
+# The same with the hash that protects against liars, on the channels that allow it.
 BLAKE3_VIEW = View(1, VIEW.processes, tuple(replace(one, hash=BLAKE3) for one in VIEW.channels[:2]) + VIEW.channels[2:])
 
 
@@ -44,7 +44,7 @@ def frame(first_ordinal: int, *messages: object) -> Frame:
 
 
 def frontier(channel: ChannelSpec, frames: list[Frame], count: int | None = None) -> Frontier:
-    """The frontier after `frames`; `count` where a breakpoint has cut inside the next one."""
+    """The frontier after `frames`; `count` if a breakpoint has cut inside the next frame."""
     seed = seed_hash(channel.id, channel.incarnation, channel.hash)
     counted = sum(frame.count for frame in frames) if count is None else count
     bodies = [(frame.first_ordinal, frame.count, frame.body) for frame in frames]
@@ -52,7 +52,7 @@ def frontier(channel: ChannelSpec, frames: list[Frame], count: int | None = None
 
 
 def sample(counter: int, epoch: int = 1, balance: int = 100, view: View = VIEW) -> Snapshot:
-    """Fifo with a frame cut after its first message, fifo with nothing in flight, unordered received out of order."""
+    """One fifo channel cut inside a frame, one with nothing in flight, and an unordered one received out of order."""
     forth, back, loose = view.channels
     amounts = [{"amount": amount} for amount in (1, 2, 3, balance)]
     sent_forth = [frame(1, *amounts[:2]), frame(3, *amounts[2:]), frame(5, "last")]
@@ -102,7 +102,7 @@ def snapshot_of(
 
 
 def declaring(snapshot: Snapshot, **declared: Declared) -> Snapshot:
-    """Return a snapshot in which these processes declare something, and nobody else."""
+    """Return a snapshot in which exactly these processes declare something."""
     fragments = {
         process: replace(fragment, state=replace(fragment.state, declared=declared.get(process)))
         for process, fragment in snapshot.fragments.items()
@@ -119,15 +119,15 @@ def begin(store: Store, counter: int, parent: str | None = None, epoch: int = 1)
     return snapshot
 
 
-def large_blob_that_goes_once_its_size_is_known(store: Store, monkeypatch: pytest.MonkeyPatch) -> BlobRef:
-    """Write a blob that somebody collects in the middle of the next reading."""
+def large_blob_removed_after_its_size_was_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> BlobRef:
+    """Write a blob that is removed in the middle of its next read."""
     ref = store.write_blob(begin(store, 1), bytes(MAPPED_BYTES_MIN))
     monkeypatch.setattr(store.blobs, "check_size", lambda ref: store.backend.remove([blob_name(ref)]))
     return ref
 
 
 def commit(store: Store, snapshot: Snapshot, parent: str | None = None) -> str:
-    """Store a snapshot by all three steps, and return its id."""
+    """Store a snapshot in all three steps, and return its id."""
     name = begin(store, snapshot.id.counter, parent, snapshot.id.epoch)
     manifest = store.write_snapshot(snapshot)
     store.commit(name, manifest, store.state().next_position, at_us=30)
@@ -135,13 +135,13 @@ def commit(store: Store, snapshot: Snapshot, parent: str | None = None) -> str:
 
 
 def files_of(root: Path) -> dict[str, bytes]:
-    """Every file of a store but those in tmp/, by name."""
+    """Return every file of a store except those in tmp/, by name."""
     names = (path.relative_to(root).as_posix() for path in sorted(root.rglob("*")) if path.is_file())
     return {name: (root / name).read_bytes() for name in names if not name.startswith("tmp/")}
 
 
 def unchecked_commit(store: Store, snapshot: str, manifest_from: str) -> Commit:
-    """A commit entry as a coordinator that does not look at the log first would append it."""
+    """A commit entry as a coordinator would append it that does not read the log first."""
     return Commit(snapshot, store.state().committed[manifest_from].manifest, at_us=99)
 
 
@@ -162,7 +162,7 @@ __all__ = [
 
 
 def store_of_two_days(directory: Path) -> dict[str, str]:
-    """Make a store of five snapshots, two in two hours of a day and three in three of the next; return their ids."""
+    """Make a store of five snapshots, in two hours of a day and three hours of the next; return their ids."""
     store, names = Store.create(directory), {}
     for counter, hour in enumerate((1, 2, 25, 26, 27), 1):
         snapshot, at_us = str(sample_id(counter)), hour * HOUR_US

@@ -1,4 +1,4 @@
-"""Signed snapshots, for tests of whoever checks them."""
+"""Signed snapshots, for tests of signature checks."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from strobe.storage.inspection.keys import private_path, read_private_key
 
 
 def sign(name: str, manifest: Manifest, keys: Path) -> Manifest:
-    """Every process signs its part with its key of the directory `keys`."""
+    """Sign the part of every process with its key from the directory `keys`."""
     records = {
         process: sign_record(name, manifest.view, process, record, read_private_key(private_path(keys, process)))
         for process, record in manifest.processes.items()
@@ -22,7 +22,7 @@ def sign(name: str, manifest: Manifest, keys: Path) -> Manifest:
 
 
 def commit_signed(store: Store, snapshot: Snapshot, keys: Path) -> str:
-    """Store a snapshot whose processes have signed it, and return its id."""
+    """Store a snapshot that its processes have signed, and return its id."""
     name = begin(store, snapshot.id.counter, epoch=snapshot.id.epoch)
     manifest = sign(name, store.write_snapshot(snapshot), keys)
     store.commit(name, manifest, store.state().next_position, at_us=30)

@@ -46,7 +46,7 @@ def read_entry(root, position):
 
 
 def read_log(root, position, previous, heights):
-    """The entries from `position` on, the first of which follows `previous`; there the log has these `heights`."""
+    """Return the entries from `position` on; `previous` and `heights` are checksum and highest numbers before it."""
     entries, bad, end = [], {}, position
     for present in sorted(int(path.name[:20]) for path in (root / "log").iterdir()):
         if present - end > 1000:
@@ -82,7 +82,7 @@ def found(root, position):
 
 
 def risen(heights, written_in, entry):
-    """The highest term, epoch and view number with this entry, which must not be far above those before."""
+    """Return the highest term, epoch and view number with this entry, which must not be far above those before."""
     kind, (term, epoch, view) = entry["type"], heights
     if written_in < term:
         return heights
@@ -121,7 +121,7 @@ def check_values(entry):
 
 
 class Meaning:
-    """What the entries come to: from the beginning, or from a checkpoint on."""
+    """The state that the entries lead to, from the beginning or from a checkpoint on."""
 
     def __init__(self):
         self.term, self.epoch, self.opened, self.ended, self.complete, self.pinned = 0, 0, set(), set(), {}, set()
@@ -167,7 +167,7 @@ def complete_snapshots(root, checkpointed=True):
 
 
 def whole_checkpoints(root, header):
-    """Those that are whole and fit the log, newest first."""
+    """Yield the checkpoints that are intact and fit the log, newest first."""
     folder = root / "checkpoints"
     for path in sorted(folder.glob("*.json"), reverse=True) if folder.exists() else []:
         try:
@@ -184,7 +184,7 @@ def whole_checkpoints(root, header):
 
 
 def lost_entries(root):
-    """The positions of entries that are missing and were not removed on purpose."""
+    """Return the positions of entries that are missing and were not removed on purpose."""
     there = {int(path.name[:20]) for path in (root / "log").iterdir()}
     expected = set(range(max(there, default=-1) + 1))
     if not is_untouched(root):
@@ -195,7 +195,7 @@ def lost_entries(root):
 
 
 def is_untouched(root):
-    """Whether entry 0 is there, and entry 1 follows it: then nothing was removed."""
+    """Return whether entry 0 exists and entry 1 follows it: then nothing was removed."""
     try:
         return read_entry(root, 1)[0]["previous"] == read_entry(root, 0)[1]
     except Wrong:
@@ -391,7 +391,7 @@ def check_proof(root, manifest):
 
 
 def is_terminated(manifest):
-    """None active, no pending timer and no message in flight; who declares nothing may always act."""
+    """No process is active, no timer is pending, no message in flight; one that declares nothing may always act."""
     records = manifest["processes"].values()
     active = any(record.get("declared", {}).get("active", True) or record.get("timers") for record in records)
     return not active and not any(one["messages"] for record in records for one in record["in_flight"].values())

@@ -1,4 +1,4 @@
-"""A checker of signatures written from docs/format.md alone: nothing of Strobe, and a MessagePack of its own."""
+"""A checker of signatures written from docs/format.md alone, without Strobe and with its own MessagePack encoder."""
 
 import struct
 

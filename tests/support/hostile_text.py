@@ -1,4 +1,4 @@
-"""Text that a peer may send: each sample does something to a terminal, a log, a page or a reader."""
+"""Text that a peer may send: each sample attacks a terminal, a log, a page or a reader."""
 
 import re
 
@@ -26,16 +26,16 @@ HOSTILE = {
     "label": 'a"} 1\nstrobe_epoch 99\\',
     "word": 'a" level="b',
 }
-"""By what each is about."""
+"""Samples by name."""
 
 LONG = "x" * 1_000_000
 
 NOT_PLAIN = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
 )
-"""What must not reach a terminal, a log or a page."""
+"""Characters that must not reach a terminal, a log or a page."""
 
 
 def all_plain(printed: str) -> bool:
-    """Tell whether `printed` has no such characters but the line breaks at the ends of its lines."""
+    """Return whether `printed` has none of these characters, apart from line breaks."""
     return NOT_PLAIN.search(printed.replace("\n", "")) is None

@@ -1,4 +1,4 @@
-"""Where a program listens, as the operating system has it."""
+"""The addresses at which a program listens, according to the operating system."""
 
 import socket
 from contextlib import suppress
@@ -8,7 +8,7 @@ _LISTENS = "0A"
 
 
 def listening(pid):
-    """Return the (host, port) of every TCP socket on which process `pid` takes connections."""
+    """Return the (host, port) of every TCP socket on which process `pid` accepts connections."""
     own, found = _sockets(pid), []
     for family, table in ((socket.AF_INET, "tcp"), (socket.AF_INET6, "tcp6")):
         lines = Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]
@@ -22,7 +22,7 @@ def listening(pid):
 def _sockets(pid):
     found = set()
     for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(FileNotFoundError):  # closed meanwhile
+        with suppress(FileNotFoundError):  # closed in between
             kind, _, inode = str(descriptor.readlink()).partition(":")
             if kind == "socket":
                 found.add(inode.strip("[]"))
@@ -30,6 +30,6 @@ def _sockets(pid):
 
 
 def _readable(family, host):
-    """The kernel prints words of four bytes as the machine has them."""
+    """Decode an address. The kernel prints it in words of four bytes, each in the machine's byte order."""
     words = [bytes.fromhex(host[at : at + 8]) for at in range(0, len(host), 8)]
     return socket.inet_ntop(family, b"".join(word[::-1] for word in words))

@@ -1,10 +1,10 @@
-"""Documents that were changed in one place: what somebody may write who knows the format, and means no good."""
+"""Documents with one change, as an attacker who knows the format could write them."""
 
 import copy
 
 NESTING = 100_000
 DEEP = object()
-"""Stands for arrays in arrays, 100,000 of them: no encoder of Python's makes these."""
+"""Stands for 100,000 nested arrays, which Python's encoders cannot encode."""
 _DEEP_TEXT = "strobe-test-deep"
 
 HOSTILE = [
@@ -16,7 +16,7 @@ HOSTILE = [
 
 
 def places(document, path=()):
-    """Yield the way to every value in a document, and to the document itself."""
+    """Yield the path to every value in a document, and to the document itself."""
     yield path
     inner = (
         document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
@@ -26,12 +26,12 @@ def places(document, path=()):
 
 
 def mutated(document, random):
-    """Return a copy of `document` with one change, and what was changed: `json_text` makes text of it."""
+    """Return a copy of `document` with one change, and a description of the change. `json_text` encodes the copy."""
     changed = copy.deepcopy(document)
-    ways = list(places(changed))[1:]
-    *way, last = random.choice(ways)
+    paths = list(places(changed))[1:]
+    *path, last = random.choice(paths)
     holder = changed
-    for key in way:
+    for key in path:
         holder = holder[key]
     kind = random.choice(("replace", "replace", "replace", "remove", "double", "swap", "number"))
     value = holder[last]
@@ -43,18 +43,18 @@ def mutated(document, random):
         holder[f"{last}'"] = copy.deepcopy(value)
     elif kind == "swap":
         other = changed
-        for key in random.choice(ways):
+        for key in random.choice(paths):
             other = other[key]
         holder[last] = copy.deepcopy(other)
     elif kind == "number" and isinstance(value, int):
         holder[last] = value + random.choice((-1, 1, 2**32, -value - 1))
     else:
         holder[last] = random.choice(HOSTILE)
-    return changed, f"{kind} {'.'.join(map(str, (*way, last)))}"
+    return changed, f"{kind} {'.'.join(map(str, (*path, last)))}"
 
 
 def json_text(document, encode):
-    """Return `document` as JSON, with `encode` for all but what is nested too deep for it."""
+    """Return `document` as JSON, with `encode` for everything except what is nested too deep for it."""
 
     def plain(value):
         if value is DEEP:

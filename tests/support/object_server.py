@@ -1,16 +1,17 @@
-"""An S3 server of real HTTP for tests, moto's, in a process of its own; and ways to make it fail.
+"""An S3 server for tests (moto's, over real HTTP) in a separate process, and ways to make it fail.
 
-`python -m tests.support.object_server` prints its port and serves until its input ends.
+`python -m tests.support.object_server` prints its port and serves until its standard input ends.
 
-Requests are served one at a time:
-moto looks whether an object exists, and then makes it, in two steps that another request can come between. The object
-stores that moto stands for do both in one.
+Requests are served one at a time, because moto checks whether an object exists and creates it in two steps, and another
+request could come in between. Real object stores do this atomically.
 
-POST /strobe-faults with {"method": "PUT", "path": "log/", "fault": "lose", "times": 1} makes the next such one fail:
-  lose      it is done, and its answer is lost: 503
+POST /strobe-faults with {"method": "PUT", "path": "log/", "fault": "lose", "times": 1} makes the next such request
+fail:
+
+  lose      it is done, but the answer is lost: 503
   refuse    it is not done: 503
   deny      it is not done: 403
-  ignore    its condition (If-None-Match) is passed over
+  ignore    its condition (If-None-Match) is ignored
 """
 
 import json
@@ -32,7 +33,7 @@ _BUSY = b"<Error><Code>SlowDown</Code></Error>"
 
 
 class ObjectServer:
-    """The running server, as tests see it."""
+    """The running server, as tests use it."""
 
     def __init__(self, port: int) -> None:
         self.endpoint = f"http://127.0.0.1:{port}"
@@ -46,7 +47,7 @@ class ObjectServer:
         self._request("PUT", "/strobe")
 
     def new_url(self) -> str:
-        """Return a URL at which there is no store yet."""
+        """Return a URL without a store."""
         self._stores += 1
         return f"s3://strobe/tests/{self._stores}"
 
@@ -61,7 +62,7 @@ class ObjectServer:
 
 @contextmanager
 def running() -> Iterator[ObjectServer]:
-    """Start a server, and let this process and its children use it."""
+    """Start a server; this process and its children use it."""
     command = [sys.executable, "-m", "tests.support.object_server"]
     with (
         subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process,
@@ -78,7 +79,7 @@ def running() -> Iterator[ObjectServer]:
 
 
 class Faulty:
-    """The application, one request at a time, with the faults that were ordered."""
+    """The application, one request at a time, with the requested faults."""
 
     def __init__(self, application: Any) -> None:
         self._application = application

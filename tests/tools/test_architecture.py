@@ -1,4 +1,4 @@
-"""docs/architecture.md names files and what is in them: it must not go stale."""
+"""docs/architecture.md names files and definitions: it must not become outdated."""
 
 import ast
 import re
@@ -13,7 +13,7 @@ STEPS = re.findall(r"`([a-z_/]+\.py)` `([A-Za-z_.]+)`", PLAN)
 
 
 def definitions(tree: ast.AST, prefix: str = "") -> set[str]:
-    """Return the names of the classes and functions of a module, and of what is in its classes."""
+    """Return the names of the classes and functions in a module, and of the members of its classes."""
     found = set()
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -23,7 +23,7 @@ def definitions(tree: ast.AST, prefix: str = "") -> set[str]:
     return found
 
 
-def test_the_three_walks_are_there() -> None:
+def test_the_three_walks_are_described() -> None:
     walks = PLAN.split("## Three walks")[1].split("\n### ")[1:]
     assert [walk.partition("\n")[0] for walk in walks] == [
         "A message, from `ctx.send` to `receive`",
@@ -38,9 +38,9 @@ def test_each_step_of_a_walk_exists(file: str, name: str) -> None:
     assert name in definitions(ast.parse((SOURCE / file).read_text(encoding="utf-8")))
 
 
-def test_every_room_is_in_the_plan() -> None:
-    rooms = {path.parent.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("__init__.py")} - {"."}
-    assert {room for room in rooms if f"`{room}/`" not in PLAN and f"### {room}\n" not in PLAN} == set()
+def test_every_package_is_in_the_plan() -> None:
+    packages = {path.parent.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("__init__.py")} - {"."}
+    assert {package for package in packages if f"`{package}/`" not in PLAN and f"### {package}\n" not in PLAN} == set()
 
 
 def test_every_package_describes_its_purpose() -> None:
@@ -48,7 +48,7 @@ def test_every_package_describes_its_purpose() -> None:
         assert len(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "") > 40, path
 
 
-def test_no_room_is_crowded_and_no_module_name_is_used_twice_in_a_package() -> None:
+def test_no_folder_is_crowded_and_module_names_are_unique() -> None:
     folders: dict[Path, int] = {}
     names: dict[tuple[str, str], Path] = {}
     for path in sorted(SOURCE.rglob("*.py")):
@@ -61,7 +61,7 @@ def test_no_room_is_crowded_and_no_module_name_is_used_twice_in_a_package() -> N
 
 
 def test_no_class_name_has_two_meanings() -> None:
-    # The simulator has a host of its own for a process and for the coordinator.
+    # The simulator has its own hosts for a process and for the coordinator.
     twice_on_purpose = {"Coordinator", "Node"}
     found: dict[str, Path] = {}
     for path in sorted(SOURCE.rglob("*.py")):

@@ -23,7 +23,7 @@ status = "planned"
 
 
 def load_tool() -> ModuleType:
-    """The tool is a script beside the package, so it is loaded from its file."""
+    """The tool is a script outside the package, so it is loaded from its file."""
     path = Path(__file__).parents[2] / "tools" / "claims.py"
     spec = importlib.util.spec_from_file_location("claims", path)
     assert spec is not None

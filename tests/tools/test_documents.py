@@ -1,4 +1,4 @@
-"""The pages of the documentation keep their size, and give what they show."""
+"""The pages of the documentation keep their size, and their examples give the values that they show."""
 
 import ast
 import re

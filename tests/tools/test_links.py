@@ -1,4 +1,4 @@
-"""Every link in the documents leads to a file and a heading that exist."""
+"""Every link in the documents leads to an existing file and heading."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Whatever Strobe prints goes through one of two places, which make text from outside safe (E14)."""
+"""Everything that Strobe prints goes through one of two modules, which escape text from outside (E14)."""
 
 import ast
 from pathlib import Path
@@ -14,7 +14,7 @@ _MARKUP = {"rich.text", "rich.table", "rich.markup", "rich.panel", "rich"}
 
 
 def printing(tree: ast.AST) -> list[str]:
-    """Return what in a module would print by itself."""
+    """Return the names in a module that would print directly."""
     found = []
     for node in ast.walk(tree):
         match node:

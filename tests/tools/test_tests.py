@@ -1,4 +1,4 @@
-"""A test that cannot fail is a defect: what a test defines, it must also use."""
+"""A test that cannot fail is a defect: a function defined in a test must also be used there."""
 
 import ast
 from pathlib import Path
@@ -7,7 +7,7 @@ TESTS = Path(__file__).parents[1]
 
 
 def unused(tree: ast.AST) -> list[str]:
-    """Return the functions inside functions that nobody calls, hands on or decorates."""
+    """Return the functions inside functions that are never called, passed on or decorated."""
     found = []
     for outer in ast.walk(tree):
         if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef):

@@ -1,4 +1,4 @@
-"""The rules of vector clocks, by brute force: every event against every other; and logs that break some of them."""
+"""The rules of vector clocks by brute force: every event compared with every other; and logs that break some rules."""
 
 import json
 import random
@@ -20,7 +20,7 @@ RULES = {
     "which knew": 4,
     "received before it was sent": 5,
 }
-"""The words by which a problem is known."""
+"""Words of the message for each rule."""
 
 
 def log_of(events: Clocks) -> str:
@@ -28,7 +28,7 @@ def log_of(events: Clocks) -> str:
 
 
 def named_for(events: Clocks) -> set[tuple[int, int]]:
-    """Return which events are named for which rules."""
+    """Return which events are reported for which rules."""
     (execution,) = read_log(log_of(events))
     return {
         (each.line // 2, rule)
@@ -39,7 +39,7 @@ def named_for(events: Clocks) -> set[tuple[int, int]]:
 
 
 def broken_rules(events: Clocks) -> set[tuple[int, int]]:
-    """Return which events break which rules as docs/trace.md has them."""
+    """Return which events break which rules, as docs/trace.md defines them."""
     broken: set[tuple[int, int]] = set()
     first: dict[tuple[str, int], int] = {}
     unread: list[str] = []
@@ -74,8 +74,8 @@ def _broken_by(
         if clock.get(other, 0) < known or (other == host and known >= tick):
             continue
         theirs = events[number - 1][1]
-        told_of_already = back if other == host else set()
-        if any(n > clock.get(h, 0) for h, n in theirs.items() if h != host and h not in told_of_already):
+        reported_already = back if other == host else set()
+        if any(n > clock.get(h, 0) for h, n in theirs.items() if h != host and h not in reported_already):
             broken.add(4)
         if theirs.get(host, 0) >= tick:
             broken.add(5)
@@ -83,13 +83,13 @@ def _broken_by(
 
 
 def clocks_of_some_run(seed: int, long: int = 16) -> Clocks:
-    """Two to five hosts that hear of each other often."""
+    """Two to five hosts that often exchange messages."""
     lines = "".join(to_log(random_trace(seed, long=long))).splitlines()[1::2]
     return [(host, json.loads(clock)) for host, clock in (line.split(" ", 1) for line in lines)]
 
 
 def change(events: Clocks, chosen: random.Random) -> None:
-    """Change a count or a few: up, down, away, of one that had none, of nobody."""
+    """Change one to four counts: up, down, removed or random; also for hosts without a count and for unknown ones."""
     for _ in range(chosen.randint(1, 4)):
         _, clock = chosen.choice(events)
         part = chosen.choice([*clock, *clock, *(h for h, _ in events[:3]), "nobody"])

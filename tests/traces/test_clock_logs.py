@@ -1,4 +1,4 @@
-"""Logs of vector clocks: how they are read, what is impossible in them, and the traces they become."""
+"""Logs of vector clocks: how they are read, which clocks are impossible, and the traces they become."""
 
 import contextlib
 import json
@@ -33,7 +33,7 @@ def log_of(*events: tuple[str, dict[str, int]]) -> str:
 
 
 def problems(*events: tuple[str, dict[str, int]]) -> dict[int, str]:
-    """What is impossible, by the number of the event."""
+    """Return what is impossible, by the number of the event."""
     (execution,) = read_log(log_of(*events))
     found = find_impossible(execution)
     assert len({each.line for each in found}) == len(found), found
@@ -41,7 +41,7 @@ def problems(*events: tuple[str, dict[str, int]]) -> dict[int, str]:
 
 
 class TestReading:
-    def test_the_default_is_that_of_shiviz(self) -> None:
+    def test_the_default_parser_is_that_of_shiviz(self) -> None:
         (execution,) = read_log(LOG)
         assert [(each.line, each.host, each.event) for each in execution.events] == [
             (2, "a", "ask"),
@@ -65,8 +65,8 @@ class TestReading:
         assert [first.label, second.label] == ["one", "two"]
         assert [each.line for each in second.events] == [10, 12, 14]
 
-    def test_an_execution_begins_a_line_wherever_its_delimiter_ends(self) -> None:
-        """As in ShiViz, which splits the log: `^` matches there, and nothing looks back over the delimiter."""
+    def test_an_execution_begins_a_new_line_after_its_delimiter(self) -> None:
+        """As in ShiViz, which splits the log: `^` matches there, and a lookbehind does not see the delimiter."""
         text = 'a {"a":1} x\n-- b {"b":1} y\nb {"b":2} z\n--c {"c":1} w'
         parser = r"^ ?(?<host>\w) (?<clock>{.*}) (?<event>.*)$"
         first, second, third = read_log(text, parser, delimiter="--")
@@ -77,7 +77,7 @@ class TestReading:
         ]
         assert read_log(text, r"(?<!-)(?<host>c) (?<clock>{.*}) (?<event>.*)", "--", only="2")[0].events[0].line == 4
 
-    def test_lines_are_counted_once_however_many_executions_there_are(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_lines_are_counted_once_for_any_number_of_executions(self, monkeypatch: pytest.MonkeyPatch) -> None:
         counted = []
 
         class Counting(str):
@@ -91,7 +91,7 @@ class TestReading:
         assert [each.events[-1].line for each in executions] == list(range(7, 2101, 7))
         assert sum(counted) < 4 * len(text)
 
-    def test_windows_line_ends_and_a_byte_order_mark_are_no_matter(self) -> None:
+    def test_windows_line_ends_and_a_byte_order_mark_are_ignored(self) -> None:
         (execution,) = read_log("\ufeff" + LOG.replace("\n", "\r\n"))
         assert execution.events == read_log(LOG)[0].events
 
@@ -99,7 +99,7 @@ class TestReading:
         trace = to_trace(read_log(LOG.replace('"', '\\"'))[0], "log")
         assert len(list(trace.events())) == 3
 
-    def test_a_parser_may_have_what_looks_like_a_group_behind_an_escape(self) -> None:
+    def test_a_parser_may_have_an_escaped_bracket_that_looks_like_a_group(self) -> None:
         (execution,) = read_log('<a> {"a":1} x\n(<b> {"b":1} y\n', r"\(?<(?<host>\w+)> (?<clock>{.*}) (?<event>.*)")
         assert [each.host for each in execution.events] == ["a", "b"]
 
@@ -117,12 +117,12 @@ class TestReading:
             ),
         ],
     )
-    def test_an_expression_that_does_not_fit_is_refused(self, options: dict[str, str], problem: str) -> None:
+    def test_an_unusable_expression_is_refused(self, options: dict[str, str], problem: str) -> None:
         with pytest.raises(UsageError) as error:
             read_log(LOG, **options)
         assert problem in str(error.value)
 
-    def test_executions_of_one_name_are_refused(self) -> None:
+    def test_executions_with_the_same_name_are_refused(self) -> None:
         with pytest.raises(UsageError, match="two executions called 'x', in lines 1 and 8"):
             read_log(f"== x\n{LOG}== x\n{LOG}", delimiter="^== (?<trace>.*)$")
 
@@ -137,7 +137,7 @@ class TestReading:
         with pytest.raises(UsageError, match=r"finds no event in the execution 'y' \(line 9\)"):
             read_log(text, delimiter="^== (?<trace>.*)$", only="y")
 
-    def test_a_group_called_as_the_line_is_refused(self) -> None:
+    def test_a_group_with_the_reserved_name_is_refused(self) -> None:
         with pytest.raises(UsageError, match=r"the parser has a group \(\?<log_line>\.\.\.\)"):
             read_log(LOG, r"(?<log_line>)(?<event>.*)\n(?<host>\S*) (?<clock>{.*})")
 
@@ -147,10 +147,10 @@ class TestReading:
 
 
 class TestImpossibleClocks:
-    def test_possible_ones_are_not_refused(self) -> None:
+    def test_possible_clocks_are_accepted(self) -> None:
         assert problems(("a", {"a": 1}), ("b", {"b": 1, "a": 1}), ("a", {"a": 2, "b": 1, "c": 0})) == {}
 
-    def test_lines_may_stand_in_any_order(self) -> None:
+    def test_lines_may_be_in_any_order(self) -> None:
         assert problems(("a", {"a": 2, "b": 1}), ("b", {"b": 1, "a": 1}), ("a", {"a": 1})) == {}
 
     @pytest.mark.parametrize(
@@ -172,10 +172,10 @@ class TestImpossibleClocks:
                 [("a", {"a": 1}), ("b", {"b": 1, "a": 1}), ("b", {"b": 2})],
                 {3: "it goes back: a was at 1 in line 4, and is at 0 here"},
             ),
-            # Unknown hosts, and events that are not there.
+            # Unknown hosts, and missing events.
             ([("a", {"a": 1, "z": 1})], {1: "it names the host z, which has no events"}),
             ([("a", {"a": 1, "b": 3}), ("b", {"b": 1})], {1: "it knows of event 3 of b, and the last is 1"}),
-            # Local ticks, twice and left out.
+            # Local ticks, repeated and skipped.
             ([("a", {"a": 1}), ("a", {"a": 1})], {2: "the clock of event 1 comes twice, first in line 2"}),
             ([("a", {"a": 1}), ("a", {"a": 3})], {2: "it is event 3 of its host, and 2 has no line"}),
             ([("a", {"a": 4})], {1: "it is event 4 of its host, and 1 to 3 have no line"}),
@@ -184,18 +184,18 @@ class TestImpossibleClocks:
                 [("a", {"a": 1, "b": 1}), ("b", {"b": 1, "a": 1})],
                 {1: "received before it was sent", 2: "which knows of it"},
             ),
-            # Not clocks at all.
+            # Not clocks.
             ([("a", {"a": -1})], {1: "counts are from 0"}),
             ([("a", {"a": 1.5})], {1: "not a JSON object of whole numbers"}),
             ([("a", {"a": "1"}), ("b", {"b": 1, "a": 1})], {1: "not a JSON object of whole numbers"}),
         ],
     )
-    def test_each_is_named_with_its_line_and_why(self, events, expected) -> None:
+    def test_each_impossible_clock_is_named_with_its_line_and_reason(self, events, expected) -> None:
         found = problems(*events)
         assert found.keys() == expected.keys(), found
         assert all(text in found[number] for number, text in expected.items()), found
 
-    def test_all_are_named_at_once(self) -> None:
+    def test_all_impossible_clocks_are_named_at_once(self) -> None:
         text = log_of(("a", {"a": 1}), ("a", {"a": 1}), ("b", {"b": 2}), ("c", {"c": 1, "z": 1}))
         with pytest.raises(ClockLogInvalid) as error:
             to_trace(read_log(text)[0], "my.log")
@@ -204,14 +204,14 @@ class TestImpossibleClocks:
         assert "the clocks in my.log are impossible, 3 problems" in str(error.value)
 
     def test_a_line_is_named_once_for_each_reason_with_the_first_few_hosts(self) -> None:
-        """D7: of many hosts that each know of all others, every line is named, in a text no longer than the log."""
+        """D7: if many hosts each know of all the others, every line is named, in a text no longer than the log."""
         hosts = [f"host{number}" for number in range(60)]
         seen = dict.fromkeys(hosts, 2)
         events = [(host, {host: 1, **dict.fromkeys(hosts[place + 1 :], 2)}) for place, host in enumerate(hosts)]
         events += [(host, {**seen, f"nobody{host}": 1, f"noone{host}": 1}) for host in hosts]
         (execution,) = read_log(text := log_of(*events))
         found = find_impossible(execution)
-        fine = 2 * len(hosts)  # the first event of the last host knows of nobody
+        fine = 2 * len(hosts)  # the first event of the last host knows of no other host
         assert {each.line for each in found} == {2 * number for number in range(1, len(events) + 1)} - {fine}
         assert len(found) <= 5 * len(events)
         assert sum(len(str(each)) for each in found) < len(text)
@@ -240,13 +240,13 @@ def test_any_text_becomes_a_trace_or_is_refused(text: str) -> None:
 
 
 class TestTraces:
-    def test_messages_are_what_brought_news(self) -> None:
+    def test_a_new_count_of_another_host_becomes_a_message(self) -> None:
         trace = to_trace(read_log(LOG)[0], "log")
         assert list(trace.channels) == ["a->b", "b->a"]
         assert [type(line) for line in trace.lines()] == [Internal, Send, Receive, Send, Receive]
         assert json.loads(bytes(next(trace.lines()).payload)) == {"log_line": 2, "event": "ask"}
 
-    def test_what_came_by_way_of_another_is_no_message(self) -> None:
+    def test_a_count_received_through_another_host_is_no_message(self) -> None:
         text = log_of(("a", {"a": 1}), ("b", {"b": 1, "a": 1}), ("c", {"c": 1, "b": 1, "a": 1}))
         assert set(to_trace(read_log(text)[0], "log").channels) == {"a->b", "b->c"}
 
@@ -269,7 +269,7 @@ class TestTraces:
 
     @pytest.mark.parametrize("name", ["timer {x}", 'put {"k":1} now', '{} {"a":1}', "{x}", "a b {x}", "x{ {}", " {x}"])
     def test_an_event_that_reads_like_a_clock_is_read_again_as_an_event(self, name: str) -> None:
-        """ShiViz reads a word and what stands in braces behind one space as a host and its clock."""
+        """ShiViz reads a word, a space and text in braces as a host and its clock."""
         trace = Trace(header_of(View(1, ("a",), ())), [Internal("a", position, name) for position in (1, 2, 3)])
         (execution,) = read_log("".join(to_log(trace)))
         assert [(each.line, each.host) for each in execution.events] == [(2, "a"), (4, "a"), (6, "a")]
@@ -281,11 +281,11 @@ class TestTraces:
         lines = [Internal("a", position, name or None) for position, name in enumerate(names, 1)]
         trace = Trace(header_of(View(1, ("a",), ())), lines)
         again = to_trace(read_log("".join(to_log(trace)))[0], "log")
-        told = [describe(trace.event(ref)) for ref in trace.events()]
-        assert [describe(again.event(ref)) for ref in again.events()] == told
+        descriptions = [describe(trace.event(ref)) for ref in trace.events()]
+        assert [describe(again.event(ref)) for ref in again.events()] == descriptions
 
     def test_a_clock_that_is_changed_is_noticed_or_still_possible(self) -> None:
-        """Whatever one number of a log is changed to: it is refused, or it is what some run could have given."""
+        """If one number of a log is changed, the log is refused, or some run could have produced it."""
         trace = _chatter(6, 40)
         events = [(host, json.loads(clock)) for host, clock in _pairs("".join(to_log(trace)))]
         chosen = random.Random(4)
@@ -300,12 +300,12 @@ class TestTraces:
                 refused += 1
                 continue
             clocks = vector_clocks(to_trace(execution, "log"))
-            for owner, told in changed:
-                counted = {name: count for name, count in told.items() if count}
+            for owner, logged in changed:
+                counted = {name: count for name, count in logged.items() if count}
                 assert dict(clocks[owner, counted[owner]]) == counted
         assert refused > 100
 
-    def test_a_process_whose_name_cannot_stand_in_a_log_is_refused(self) -> None:
+    def test_a_process_whose_name_a_log_cannot_contain_is_refused(self) -> None:
         with pytest.raises(UsageError, match="'my host'"):
             list(to_log(Trace(header_of(View(1, ("my host",), ())), [Internal("my host", 1)])))
 
@@ -315,7 +315,7 @@ def _pairs(text: str) -> list[tuple[str, str]]:
 
 
 def _chatter(width: int, length: int) -> Trace:
-    """Processes that send to each other all the time."""
+    """Processes that constantly send to each other."""
     chosen = random.Random(3)
     names = tuple(f"p{number}" for number in range(width))
     channels = tuple(ChannelSpec(f"{s}-{t}", s, t) for s in names for t in names if s != t)

@@ -1,4 +1,4 @@
-"""Logs of impossible clocks: every line that breaks a rule is named, as by a checker that tries all."""
+"""Logs of impossible clocks: every line that breaks a rule is named, as by a brute-force checker."""
 
 import random
 
@@ -57,7 +57,7 @@ def test_every_line_is_named_for_every_rule_that_it_breaks(events: Clocks, expec
 
 
 def test_lines_are_named_exactly_for_the_rules_that_they_break() -> None:
-    """D7: whichever counts of a log are changed, as the rules are written and as a checker finds that tries all."""
+    """D7: for any changed counts of a log, the same lines and rules are named as by a brute-force checker."""
     seen: set[int] = set()
     for seed in range(600):
         events = clocks_of_some_run(seed)

@@ -1,4 +1,4 @@
-"""What an event was, in a few words."""
+"""Short descriptions of events."""
 
 import msgspec
 import pytest
@@ -25,6 +25,6 @@ def test_a_number_out_of_range_does_not_hide_the_description() -> None:
 @pytest.mark.parametrize(
     "payload", [b"1e400", b"[1]", b'{"event":1e400,"log_line":1e400}', b'{"event":' + b"[" * 9999 + b"]" * 9999 + b"}"]
 )
-def test_what_cannot_be_read_is_passed_over(payload: bytes) -> None:
+def test_an_unreadable_payload_is_ignored(payload: bytes) -> None:
     event = event_with(payload)
     assert (describe(event), log_line(event)) == ("timer", None)

@@ -1,4 +1,4 @@
-"""The space-time diagram of a trace: every event and message is in it, where it fits, and no text breaks out."""
+"""The space-time diagram of a trace: every event and message is in its place, and no text is taken for markup."""
 
 import re
 from xml.etree import ElementTree
@@ -22,14 +22,14 @@ def drawn(trace: Trace) -> ElementTree.Element:
 
 
 def circles(picture: ElementTree.Element) -> dict[str, tuple[float, float]]:
-    """Where each event stands, by its title."""
+    """Return the place of each event, by its title."""
     return {
         str(circle.findtext(f"{SVG}title")).split(":")[0]: (float(circle.attrib["cx"]), float(circle.attrib["cy"]))
         for circle in picture.iter(f"{SVG}circle")
     }
 
 
-def test_every_event_stands_below_what_it_depends_on() -> None:
+def test_every_event_is_below_the_events_it_depends_on() -> None:
     trace = Trace(HEADER, LINES)
     places = circles(drawn(trace))
     assert len(places) == 6
@@ -60,18 +60,18 @@ def test_cuts_are_drawn_and_inconsistent_ones_stand_out() -> None:
     assert [line.attrib["class"] for line in drawn(Trace(HEADER, LINES)).iter(f"{SVG}polyline")] == ["cut", "cut"]
 
 
-def test_text_of_a_trace_stays_text() -> None:
+def test_text_of_a_trace_is_never_markup() -> None:
     name = '<script>alert("x")</script>&\x1b[31m\0'
-    told = msgspec.Raw(msgspec.json.encode({"event": name, "log_line": 3}))
+    payload = msgspec.Raw(msgspec.json.encode({"event": name, "log_line": 3}))
     view = View(1, ("a<b", "c"), (ChannelSpec("x<&>", "a<b", "c"),))
-    trace = Trace(header_of(view), [Internal("a<b", 1, name, told), Send("a<b", 1, "x<&>", 1)], name)
+    trace = Trace(header_of(view), [Internal("a<b", 1, name, payload), Send("a<b", 1, "x<&>", 1)], name)
     page = to_html(trace)
     assert not re.search("<script", page)
     ElementTree.fromstring(to_svg(trace))
     assert "line 3 of the log" in page
 
 
-def test_a_trace_with_more_events_than_one_can_look_at_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trace_with_too_many_events_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drawing, "EVENTS_MAX", 5)
     with pytest.raises(UsageError, match="at most 5"):
         to_svg(Trace(HEADER, LINES))

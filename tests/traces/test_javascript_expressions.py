@@ -1,4 +1,4 @@
-"""Regular expressions as JavaScript has them: what they find, and that they find it in linear time."""
+"""JavaScript regular expressions: what they match, and that matching takes linear time."""
 
 import random
 import re
@@ -36,14 +36,14 @@ def found(expression: str, text: str) -> list[str]:
         (r"^\x61\u0062$", "ab\nab", ["ab", "ab"]),
     ],
 )
-def test_they_find_what_javascript_finds(expression: str, text: str, expected: list[str]) -> None:
+def test_expressions_find_what_javascript_finds(expression: str, text: str, expected: list[str]) -> None:
     assert found(expression, text) == expected
 
 
 @pytest.mark.parametrize(
     "expression", ["(", "[", "a\\", r"\cA", "(?<=a*)b", "(?<a>.)|(?<a>..)", r"\k<none>", "(?<$>.)"]
 )
-def test_what_python_cannot_do_is_refused(expression: str) -> None:
+def test_an_expression_that_python_cannot_run_is_refused(expression: str) -> None:
     with pytest.raises(UsageError, match="the parser is not a regular expression"):
         Expression(expression, "parser")
 
@@ -53,7 +53,7 @@ PARTS = [" ", "a", ".", r"\S", "(?<g>b*)", "(?:a|b)", r"\n", "$", "^", r"\b", "(
 
 
 def spans_at_every_place(pattern: "re.Pattern[str]", text: str) -> list[tuple[int, int]]:
-    """What is found where every place is tried, as JavaScript does: behind an empty match, from the next place on."""
+    """Return the matches found by trying every place, as JavaScript does; an empty match advances by one place."""
     spans: list[tuple[int, int]] = []
     place = 0
     while place <= len(text) and (each := pattern.search(text, place)):
@@ -62,18 +62,18 @@ def spans_at_every_place(pattern: "re.Pattern[str]", text: str) -> list[tuple[in
     return spans
 
 
-def test_by_runs_the_same_is_found_as_at_every_place() -> None:
+def test_a_search_by_runs_finds_the_same_as_a_search_at_every_place() -> None:
     chosen = random.Random(1)
     compared = 0
     for _ in range(5000):
         expression = chosen.choice(BEGINNINGS) + "".join(chosen.choices(PARTS, k=chosen.randint(1, 4)))
         text = "".join(chosen.choices("ab \n{}]", k=chosen.randint(0, 20)))
         try:
-            looking = Expression(expression, "parser")
+            compiled = Expression(expression, "parser")
         except UsageError:
             continue
-        expected = spans_at_every_place(looking.pattern, text)
-        found_by_runs = [each.span() for each in looking.find(text)]
+        expected = spans_at_every_place(compiled.pattern, text)
+        found_by_runs = [each.span() for each in compiled.find(text)]
         assert found_by_runs == expected, (expression, text)
         compared += bool(expected)
     assert compared > 1000
@@ -81,7 +81,7 @@ def test_by_runs_the_same_is_found_as_at_every_place() -> None:
 
 @pytest.mark.parametrize("beginning", [".*", "(?<host>.*)", r"(?<host>\S*)", r"(?:[^\s]+)", r"\w*?"])
 def test_the_rest_of_a_run_is_skipped_if_its_beginning_does_not_match(beginning: str) -> None:
-    """At every place of a line of a million characters, that would take an hour."""
+    """Trying every place of a line of a million characters would take an hour."""
     text = "x" * 1_000_000 + "\nyes {}\n"
     places: list[int] = []
     (each,) = Expression(beginning + " {}", "parser").find(text, places.append)

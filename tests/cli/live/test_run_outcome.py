@@ -33,7 +33,7 @@ def test_a_run_without_a_commit_has_failed_with_the_last_reason() -> None:
     assert outcomes.problem == "no snapshot completed (2 tried); the last one: 1-2 was aborted: because 2"
 
 
-def test_what_was_begun_before_the_run_is_not_the_runs() -> None:
+def test_snapshots_begun_before_the_run_do_not_count() -> None:
     outcomes = RunOutcome(50)
     outcomes.update(status(finished(1, True, started_us=49), finished(2, False)))
     assert outcomes.problem is not None
@@ -54,7 +54,7 @@ def test_a_requested_last_snapshot_counts() -> None:
 
 
 @given(st.lists(st.booleans(), max_size=40), st.integers(1, 7))
-def test_seen_in_any_portions_the_verdict_is_that_of_the_definition(commits: list[bool], portion: int) -> None:
+def test_the_verdict_does_not_depend_on_how_updates_overlap(commits: list[bool], portion: int) -> None:
     snapshots = [finished(number, committed) for number, committed in enumerate(commits)]
     outcomes = RunOutcome(50)
     for first in range(len(snapshots)):

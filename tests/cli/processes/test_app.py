@@ -1,4 +1,4 @@
-"""The way in: help, exit codes, what goes to stdout and what to stderr."""
+"""The command line in general: help, exit codes, and what goes to stdout and to stderr."""
 
 import re
 import subprocess
@@ -66,7 +66,7 @@ def test_the_module_is_the_command():
     assert run_apart("--version") == (0, "strobe 0.1.0\n", "")
 
 
-def test_a_slip_of_the_hand_gets_a_suggestion():
+def test_a_typing_error_gets_a_suggestion():
     result = run("simulat")
     assert result.code == 2
     assert result.error == "error: no such command 'simulat'. Did you mean 'simulate'? See: strobe --help"
@@ -120,9 +120,9 @@ def test_with_json_an_error_is_a_document_too(tmp_path):
     assert "does not exist" in result.error
 
 
-def test_a_store_that_is_not_there_is_made_by_what_is_named(tmp_path):
-    made = "check the path, or make a store: `strobe up SYSTEM --create`, or Store.create"
-    assert run("snapshot", "list", "--store", tmp_path / "nothing").error.endswith(made)
+def test_the_error_for_a_missing_store_names_how_to_create_one(tmp_path):
+    advice = "check the path, or make a store: `strobe up SYSTEM --create`, or Store.create"
+    assert run("snapshot", "list", "--store", tmp_path / "nothing").error.endswith(advice)
 
 
 @pytest.mark.parametrize(
@@ -140,11 +140,11 @@ def test_mistakes_on_a_command_line_are_reported_in_our_format(words, problem):
     refused(run(*words, "--store", "x"), f"error: {problem}")
 
 
-def test_a_reader_that_goes_away_is_no_error():
+def test_a_reader_that_closes_the_pipe_is_no_error():
     command = f"{sys.executable} -m strobe.cli simulate {BANK} --seeds 1 --json; echo $? >&2"
     done = subprocess.run(
         ["bash", "-c", f"({command}) | true"], cwd=REPOSITORY, capture_output=True, text=True, check=False
     )
     lines = done.stderr.splitlines()
     assert lines[-1] == "141"
-    assert len(lines) == 2  # the other one says seed and faults
+    assert len(lines) == 2  # the other line has the seed and the faults

@@ -1,4 +1,4 @@
-"""`strobe demo`: what a newcomer sees first, with Spark and all."""
+"""`strobe demo`, with Spark."""
 
 import contextlib
 import os
@@ -31,7 +31,7 @@ def here(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory):
-    """Three snapshots of the demo's bank, taken in the simulator, which is quicker."""
+    """Three snapshots of the demo's bank, taken in the simulator because that is faster."""
     store = tmp_path_factory.mktemp("simulated") / "store"
     taken = run("simulate", demo.SYSTEM, "--snapshots", "3", "--faults", "none", "--store", store)
     assert taken.code == 0, taken
@@ -39,7 +39,7 @@ def simulated(tmp_path_factory):
 
 
 class Judge:
-    """Stands for the pipeline: `looks` says each time one looks whether there is a verdict yet."""
+    """Stands for the pipeline: `looks` are the successive answers to whether there is a verdict yet."""
 
     def __init__(self, store, *looks):
         self._looks = list(looks)
@@ -60,7 +60,7 @@ class Judge:
 
 @pytest.fixture
 def quick(here, simulated, monkeypatch):
-    """Let the bank have run already, and every snapshot have the same verdict; return how to choose that."""
+    """Replace the bank's run by simulated snapshots, all with the same verdict; return a function that sets it."""
 
     def run_bank(found, snapshots, judging, progress):
         taken, store = Store.open(simulated), Store.open(found.store)
@@ -84,10 +84,10 @@ def quick(here, simulated, monkeypatch):
 
 
 def processes_in(directory):
-    """Return the processes that work in `directory`: a demo's bank and its Java do, and nobody else's."""
+    """Return the processes whose working directory is below `directory`: only the demo's bank and its Java."""
     found = {}
     for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it may have ended meanwhile, or be somebody else's
+        with contextlib.suppress(OSError):  # it may have ended in between, or belong to another user
             if (entry / "cwd").readlink().is_relative_to(directory):
                 found[entry.name] = (entry / "cmdline").read_bytes()
     found.pop(str(os.getpid()), None)
@@ -95,7 +95,7 @@ def processes_in(directory):
 
 
 def test_R1_the_demo_kills_a_branch_and_every_snapshot_of_the_bank_holds(here):
-    """R1, P1: real processes, one killed with SIGKILL; the verdicts are Spark's. Nothing is left running."""
+    """R1, P1: real processes, one killed with SIGKILL; the verdicts are Spark's. No process is left running."""
     result = run_apart("demo", "--snapshots", "4", cwd=here)
     assert result.code == 0, result
     lines = result.out.splitlines()
@@ -119,7 +119,7 @@ def test_R1_the_demo_kills_a_branch_and_every_snapshot_of_the_bank_holds(here):
 
 
 def _judged_before_the_crash(store):
-    """The pipeline ran while the bank ran, and through its crash."""
+    """The pipeline judged snapshots while the bank ran, before its crash."""
     outputs = Outputs(store / "run" / "verdicts")
     judged = [row["checked_at"] for batch in outputs.batches() for row in outputs.read(VERDICTS, batch)]
     after = [manifest.started_us for _, name, manifest in Store.open(store).list() if not name.startswith("000001-")]
@@ -131,8 +131,8 @@ def _next_steps_work_as_printed(commands, snapshots):
     assert show.endswith("strobe snapshot show latest --store ./strobe-demo")
     shown = subprocess.run(show, shell=True, capture_output=True, text=True, check=True)
     assert "proof      holds" in shown.stdout
-    asked = subprocess.run(query, shell=True, capture_output=True, text=True, check=True)
-    assert asked.stdout.count("|800  |") == snapshots
+    queried = subprocess.run(query, shell=True, capture_output=True, text=True, check=True)
+    assert queried.stdout.count("|800  |") == snapshots
 
 
 def test_a_verdict_that_does_not_hold_ends_with_1(quick):
@@ -166,7 +166,7 @@ def test_an_earlier_demo_is_replaced(quick):
     assert Store.open("strobe-demo").header.store != first
 
 
-def test_what_an_interrupted_demo_left_is_replaced(quick):
+def test_the_store_of_an_interrupted_demo_is_replaced(quick):
     assert run("demo").code == 0
     Path("strobe-demo/log/00000000000000000001.json").write_bytes(b"")
     Path("strobe-demo/run/log").mkdir(parents=True)
@@ -174,7 +174,7 @@ def test_what_an_interrupted_demo_left_is_replaced(quick):
 
 
 class Bank:
-    """Stands for the supervisor of the bank; `statuses` are what it is seen to be."""
+    """Stands for the supervisor of the bank; `statuses` are returned one after the other."""
 
     def __init__(self, *statuses):
         self.statuses = list(statuses)
@@ -202,7 +202,7 @@ class Bank:
 
     def kill(self, name):
         self.killed.append(name)
-        return len(self.killed) > 1  # the first time it was just being started again
+        return len(self.killed) > 1  # the first time it is just being restarted
 
 
 def status_of(committed, rollbacks=()):
@@ -238,7 +238,7 @@ def test_an_interrupt_ends_the_bank(here, monkeypatch):
     assert bank.ended
 
 
-def test_a_bank_that_does_not_get_on_is_not_waited_for_without_end(here, monkeypatch):
+def test_a_bank_that_makes_no_progress_is_not_awaited_forever(here, monkeypatch):
     def nobody():
         raise TransportError("nobody answers")
 

@@ -1,4 +1,4 @@
-"""Names and reasons from elsewhere reach nobody's terminal as anything but text (E14)."""
+"""Names and reasons from other programs are printed to a terminal as plain text only (E14)."""
 
 import io
 import json
@@ -42,7 +42,7 @@ ANSI_OF_OURS = r"\x1b\[[0-9;]*[mKhlJAG]|\r"
 
 
 def shown_on(screen):
-    """What a terminal got, without the colours and cursor movements that our own tables and progress use."""
+    """The text on the terminal, without the colours and cursor movements of Strobe's own tables and progress."""
     return re.sub(ANSI_OF_OURS, "", screen.getvalue())
 
 
@@ -95,7 +95,7 @@ def test_long_text_is_cut_wherever_it_is_printed(capsys):
         assert "more characters" in out + err
 
 
-def test_a_traceback_of_ours_is_plain_too(monkeypatch, capsys):
+def test_the_traceback_of_a_bug_is_plain_text(monkeypatch, capsys):
     def fail(words):
         raise KeyError(HOSTILE["title"] + HOSTILE["newline"])
 
@@ -113,7 +113,7 @@ def test_a_stream_with_fewer_characters_gets_escapes(capsys, monkeypatch):
 
 
 def filled(kind, text):
-    """A value of `kind` with `text` wherever text may be, and one element wherever there may be several."""
+    """A value of `kind` with `text` in every string field, and one element in every collection."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (list, tuple):
         return origin([filled(inner[0], text)])
@@ -159,9 +159,9 @@ def test_drawings_of_a_trace_show_names_as_text(kind):
 
 def test_the_page_of_explain_escapes_its_data():
     scenes = [Scene(text, text, (), (), (), True) for name, text in HOSTILE.items() if name != "surrogate"]
-    made = page(scenes)
-    assert made.count("<script") == page([]).count("<script")
-    assert made.count("</script") == page([]).count("</script")
+    html = page(scenes)
+    assert html.count("<script") == page([]).count("<script")
+    assert html.count("</script") == page([]).count("</script")
 
 
 def test_an_alert_is_a_plain_line_with_the_same_content(tmp_path):

@@ -1,4 +1,4 @@
-"""E13: random systems with one mistake of a catalogue are refused by its name; the same without it are accepted."""
+"""E13: random systems with one mistake are refused with an error that names it; the same without it are accepted."""
 
 import re
 from zlib import crc32
@@ -25,8 +25,8 @@ def seed_of(name: str, number: int) -> int:
     return crc32(f"{name} {number}".encode())
 
 
-def names_it(made: Made, told: str, error: str) -> bool:
-    pattern = told.replace("KIND", made.kind).replace("PLACE", rf"[^ ]*{re.escape(made.place)}")
+def names_it(made: Made, message: str, error: str) -> bool:
+    pattern = message.replace("KIND", made.kind).replace("PLACE", rf"[^ ]*{re.escape(made.place)}")
     return re.search(pattern, error) is not None
 
 
@@ -41,7 +41,7 @@ def test_E13_simulate_names_the_mistake(here, name, number):
     write(here, made)
     result = run("simulate", "mine.py:mine", "--snapshots", "5", "--seed", str(number))
     assert result.code == mistake.code, (result, made.text)
-    assert names_it(made, mistake.told, " ".join((result.err + result.out).split())), (result, made.text)
+    assert names_it(made, mistake.message, " ".join((result.err + result.out).split())), (result, made.text)
 
 
 @pytest.mark.parametrize("name", EARLY)
@@ -50,7 +50,7 @@ def test_E13_up_names_the_mistake_before_anything_is_started(here, name):
     write(here, made)
     result = run("up", "mine.py:mine", "--store", "s", "--create")
     assert result.code == mistake.code, (result, made.text)
-    assert names_it(made, mistake.told, result.error), (result, made.text)
+    assert names_it(made, mistake.message, result.error), (result, made.text)
     assert not (here / "s").exists()
 
 
@@ -71,14 +71,14 @@ def test_E13_no_correct_system_is_refused_by_the_check(here, number):
 
 
 @pytest.mark.parametrize("name", ["a handler raises", "a message that is not declared"])
-def test_E13_a_mistake_that_shows_late_ends_up_with_its_name(here, name):
-    """Live, in processes of their own: it is found when it happens, and again after each rollback."""
+def test_E13_a_mistake_that_shows_only_at_run_time_is_named(here, name):
+    """Live, in separate processes: it is found when it happens, and again after each rollback."""
     made = make(seed_of(name, 4), MISTAKES[name])
     write(here, made)
     result = run_apart("up", "mine.py:mine", "--store", "s", "--create", "--interval", "0.2", cwd=here, timeout_s=60)
     assert result.code == 1, result
     live = {"a message that is not declared": r"is none of `messages`: .*Undeclared.*; find where p\d sends it"}
-    assert names_it(made, live.get(name, MISTAKES[name].told), " ".join(result.err.split())), (result, made.text)
+    assert names_it(made, live.get(name, MISTAKES[name].message), " ".join(result.err.split())), (result, made.text)
 
 
 def test_E13_a_correct_system_runs_live_without_any_error(here):

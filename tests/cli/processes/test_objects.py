@@ -1,11 +1,11 @@
-"""Every command that takes a store takes one in an object store."""
+"""Every command that takes a store accepts one in an object store."""
 
 from tests.cli.command_line import BANK, run
 
 from strobe.errors import UsageError
 
 
-def test_S1_a_store_in_an_object_store_is_used_as_one_on_disk_is(objects, tmp_path, monkeypatch):
+def test_S1_every_command_works_on_an_object_store(objects, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     url = objects.new_url()
     simulate = ("simulate", BANK, "--snapshots", "3", "--faults", "none", "--store", url)
@@ -28,7 +28,7 @@ def test_S1_a_store_in_an_object_store_is_used_as_one_on_disk_is(objects, tmp_pa
     left = run("snapshot", "list", "--store", url, "--json").document["snapshots"]
     assert [snapshot["id"] for snapshot in left] == [last]
     assert run("snapshot", "verify", "--all", "--store", url).code == 0
-    # Made again, it takes the place of the earlier one.
+    # A new simulation replaces the store of the earlier one.
     assert run(*simulate).code == 0
     assert run("snapshot", "list", "--store", url, "--json").document["snapshots"] == listed["snapshots"]
     assert not list(tmp_path.iterdir())

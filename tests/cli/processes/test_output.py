@@ -1,4 +1,4 @@
-"""What a terminal gets, and what a pipe gets."""
+"""Output to a terminal, a pipe and a full disk."""
 
 import io
 import resource
@@ -14,7 +14,7 @@ from strobe.cli.shell.output import Column, ProgressLine, print_error, print_tab
 
 
 class Terminal(io.StringIO):
-    """Text that says it is a terminal of 40 columns."""
+    """A stream that claims to be a terminal; `terminal` makes it 40 columns wide."""
 
     def isatty(self):
         return True
@@ -22,7 +22,7 @@ class Terminal(io.StringIO):
 
 @contextmanager
 def terminal():
-    """Let stdout and stderr be one narrow terminal."""
+    """Make stdout and stderr one narrow terminal."""
     screen = Terminal()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(screen), redirect_stderr(screen):
         patch.setenv("COLUMNS", "40")
@@ -83,7 +83,7 @@ def test_verdicts_are_coloured_on_a_terminal_only(capsys):
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
-def test_output_on_a_full_disk_is_an_error_and_no_bug(tmp_path, options):
+def test_output_on_a_full_disk_is_an_error_not_a_bug(tmp_path, options):
     store = simulated_store(tmp_path)
     command = [sys.executable, "-m", "strobe.cli", "snapshot", "list", "--store", str(store), *options]
     with Path("/dev/full").open("w") as full:
@@ -94,7 +94,7 @@ def test_output_on_a_full_disk_is_an_error_and_no_bug(tmp_path, options):
 
 
 @pytest.mark.parametrize("words", [["--help"], ["snapshot", "--help"], ["up", "--help"], ["--version"], []])
-def test_help_on_a_full_disk_is_an_error_and_no_bug(words):
+def test_help_on_a_full_disk_is_an_error_not_a_bug(words):
     with Path("/dev/full").open("w") as full:
         command = [sys.executable, "-m", "strobe.cli", *words]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
@@ -104,7 +104,7 @@ def test_help_on_a_full_disk_is_an_error_and_no_bug(words):
 
 @pytest.mark.parametrize("limited", [False, True], ids=["full-disk", "size-limit"])
 def test_the_exit_code_does_not_depend_on_the_disk_of_stderr(tmp_path, limited):
-    """A supervisor decides by it: a coordinator that was replaced ends with 5, also if it cannot say why."""
+    """Supervisors depend on the code: a replaced coordinator must end with 5 even if it cannot print why."""
 
     def limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))

@@ -1,4 +1,4 @@
-"""`strobe pipeline run`: its table, its document, its exit codes, and what it refuses."""
+"""`strobe pipeline run`: its table, JSON document, exit codes and refusals."""
 
 import contextlib
 import io
@@ -30,7 +30,7 @@ spark = conftest.spark
 
 @pytest.fixture(autouse=True)
 def session(spark: SparkSession) -> None:
-    """Have commands find the session that all tests share."""
+    """Let commands find the session that all tests share."""
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_the_exit_code_is_0_if_all_hold_and_1_otherwise(store, tmp_path, rules):
     assert lines[0] == ["check", "holds", "violated", "undecided", "error"]
     assert ["proof", "3", "0", "0", "0"] in lines
     assert ["conservation", "3", "0", "0", "0"] in lines
-    assert ["deadlock", "0", "0", "3", "0"] in lines  # nobody declares anything
+    assert ["deadlock", "0", "0", "3", "0"] in lines  # no process declares anything
     assert result.out.splitlines()[-1] == "3 snapshots judged, 15 verdicts: none is violated, 9 undecided"
     assert result.err == ""
     commit(store, sample(4, balance=99))
@@ -88,7 +88,7 @@ def test_the_exit_code_is_0_if_all_hold_and_1_otherwise(store, tmp_path, rules):
 
 
 def test_the_example_of_the_page_judges_a_simulated_bank(tmp_path, monkeypatch):
-    """docs/pipeline.md; the last line runs in here, where Spark is up already."""
+    """docs/pipeline.md; the last line runs in this process, which has a Spark session already."""
     root = Path(__file__).parents[3]
     (example,) = re.findall(r"^```sh\n(strobe simulate.*?)^```$", (root / "docs/pipeline.md").read_text(), re.S | re.M)
     *before, last = example.strip().splitlines()
@@ -102,7 +102,7 @@ def test_the_example_of_the_page_judges_a_simulated_bank(tmp_path, monkeypatch):
     assert re.search(r" verdicts: none is violated, \d+ undecided\n$", result.out)
 
 
-def test_what_cannot_be_is_refused_before_spark_starts(store, tmp_path, rules, monkeypatch):
+def test_bad_input_is_refused_before_spark_starts(store, tmp_path, rules, monkeypatch):
     monkeypatch.setattr(clusters, "session_for", lambda *_: pytest.fail("Spark starts"))
     refused(run(*words(store, tmp_path, "--invariants", tmp_path / "nowhere")), "is not a directory", "*.sql")
     refused(run(*words(store, tmp_path, "--alert-command", "no-such-program")), "no program")
@@ -118,7 +118,7 @@ def test_what_cannot_be_is_refused_before_spark_starts(store, tmp_path, rules, m
 
 @pytest.mark.parametrize("once", [True, False])
 def test_a_store_of_an_unknown_version_is_refused_before_spark_starts(store, tmp_path, monkeypatch, once):
-    """docs/pipeline.md; that such a store may be mended is nothing to wait for."""
+    """docs/pipeline.md: the pipeline does not wait for such a store to be repaired."""
     monkeypatch.setattr(clusters, "session_for", lambda *_: pytest.fail("Spark starts"))
     header = tmp_path / "store" / HEADER
     header.write_bytes(header.read_bytes().replace(b'"version":1', b'"version":2'))
@@ -146,7 +146,7 @@ def test_the_help_shows_an_example():
 
 
 class Terminal(io.StringIO):
-    """A terminal on which somebody presses Ctrl-C when a line has all of `awaited`."""
+    """A terminal that raises SIGINT (Ctrl-C) when a line has all of `awaited`."""
 
     def __init__(self, *awaited):
         super().__init__()
@@ -163,7 +163,7 @@ class Terminal(io.StringIO):
 
 
 def test_progress_shows_how_many_are_judged_and_how_many_are_left(store, tmp_path):
-    """D2: what was judged before does not count, and what is judged and what is left are all there is."""
+    """D2: snapshots judged by an earlier run do not count; judged plus remaining is the total."""
     assert run(*words(store, tmp_path)).code == 0
     for counter in range(4, 9):
         commit(store, sample(counter))
@@ -174,14 +174,14 @@ def test_progress_shows_how_many_are_judged_and_how_many_are_left(store, tmp_pat
     shown = re.findall(
         r"\x1b\[K(\d+) snapshots judged, (\d+) rows written, (\d+) behind; 0 do not hold", terminal.getvalue()
     )
-    # It may be done before the log is first looked at.
+    # It may finish before the log is first read.
     assert set(shown) <= {("0", "0", "0"), ("0", "0", "5"), ("5", "15", "0")}
     assert shown[-1] == ("5", "15", "0")
     assert "5 snapshots judged, 15 verdicts" in out.getvalue()
 
 
 def test_a_second_interrupt_shows_no_stack_of_py4j():
-    """It logs by way of the root, which prints what nobody else takes."""
+    """py4j logs through the root logger, which prints records that no other handler takes."""
     code = (
         "import logging; from strobe.cli.pipeline import _quiet_logs; _quiet_logs(); logging.exception('while sending')"
     )
@@ -213,7 +213,7 @@ def talkative(tables):
 
 
 def test_an_interrupt_ends_it_with_one_document_and_no_stack_trace(store, tmp_path):
-    """D2: rules print, the store vanishes in the middle of a batch and comes back; stdout is for the document."""
+    """D2: rules print, the store is away for a while in the middle of a batch; stdout has only the document."""
     hidden = tmp_path / "hidden"
     (tmp_path / "rules").mkdir()
     rule = TALKATIVE.format(mark=str(tmp_path / "mark"), store=store.url, hidden=str(hidden))
@@ -222,21 +222,21 @@ def test_an_interrupt_ends_it_with_one_document_and_no_stack_trace(store, tmp_pa
     command.remove("--once")
     command += ["--invariants", str(tmp_path / "rules")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    told = ""
-    while "trying again" not in told:
+    output = ""
+    while "trying again" not in output:
         line = process.stderr.readline()
-        assert line, told
-        told += line
+        assert line, output
+        output += line
     hidden.rename(store.url)
     while process.poll() is None and len(list((tmp_path / "to" / "verdicts").glob("batch-*"))) < 1:
-        time.sleep(0.05)  # there is no event to wait for: it is another process
+        time.sleep(0.05)  # poll, since it is another process
     process.send_signal(signal.SIGINT)
     out, err = process.communicate()
-    assert process.returncode == 130, told + err
+    assert process.returncode == 130, output + err
     document = json.loads(out)
     assert (document["snapshots"], document["holds"], document["interrupted"]) == (3, True, True)
     printed = ("read by invariants_talkative", "asked")
-    lines = [line for line in (told + err).splitlines() if line not in printed]
+    lines = [line for line in (output + err).splitlines() if line not in printed]
     assert lines == [
         line for line in lines if line.startswith(f"store {store.url}") and line.endswith("; trying again")
     ]

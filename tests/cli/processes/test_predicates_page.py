@@ -1,4 +1,4 @@
-"""What docs/predicates.md shows works as it is written there."""
+"""The examples of docs/predicates.md work as written."""
 
 import re
 from pathlib import Path
@@ -17,7 +17,7 @@ def blocks(language):
 
 @pytest.fixture
 def names():
-    """What the two systems of the page define."""
+    """The names that the two systems of the page define."""
     found = {}
     clerks, _, detecting = blocks("python")
     exec(clerks, found)
@@ -44,7 +44,7 @@ def test_its_clerks_are_deadlocked(tmp_path, monkeypatch):
     assert "a waits for b waits for a" in result.out
 
 
-def test_its_tree_of_work_announces_its_end(names):
+def test_its_tree_of_work_reports_its_end(names):
     world = World(names["tree"], 1)
     world.run(2)
     assert world.emitted == [("a", "all is done")]

@@ -1,4 +1,4 @@
-"""What the README shows is what happens."""
+"""The README's examples and commands work as shown."""
 
 import re
 from pathlib import Path
@@ -20,7 +20,7 @@ def test_the_bank_has_fifteen_lines():
 
 def test_a_branch_whose_only_peer_has_left_keeps_its_money():
     names = {}
-    exec(compile(example(), "bank.py", "exec"), names)  # the README is ours
+    exec(compile(example(), "bank.py", "exec"), names)
     branch, ctx = names["Branch"](), Mock(outputs=(), random=Random(1))
     branch.timer(ctx, "pay")
     assert branch.account.amount == 100
@@ -34,7 +34,7 @@ def test_its_commands_run_as_printed(tmp_path, monkeypatch):
     commands = re.findall(r"^\$ \.venv/bin/strobe (.*)$", README.read_text(encoding="utf-8"), re.MULTILINE)
     assert len(commands) == 4
     for command in commands:
-        # What runs until somebody stops it is stopped after a while; it has children, and so runs apart.
+        # A command that runs until it is stopped gets a time limit; it has children, so it runs in a separate process.
         result = (
             run_apart(*command.split(), "--for", "3", cwd=tmp_path)
             if command.startswith("up ")

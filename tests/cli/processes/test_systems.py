@@ -1,4 +1,4 @@
-"""Systems named on the command line: found, made anew for each run, and refused in words that help."""
+"""Systems named on the command line: how they are found, loaded for each run, and refused with helpful errors."""
 
 import shutil
 
@@ -23,7 +23,7 @@ def simulate(system, *options):
 
 @pytest.fixture
 def write(tmp_path):
-    """Write a file that begins with the names it needs."""
+    """Return a function that writes a file, with the imports it needs at the top."""
 
     def write_file(text, name="mine.py"):
         header = "from bank import *\nfrom strobe import *\n" if name.endswith(".py") else ""
@@ -109,13 +109,13 @@ def test_a_system_without_a_name_is_refused_with_advice():
     refused(simulate("bank.py:"), "is not a system")
 
 
-def test_a_file_that_is_not_there():
+def test_a_file_that_does_not_exist():
     refused(simulate("nothing.py:bank"), "nothing.py cannot be read: No such file")
     refused(simulate("nothing.toml"), "nothing.toml cannot be read: No such file")
     refused(simulate("nothing:bank"), "No module named 'nothing'")
 
 
-def test_a_name_that_is_not_there_or_no_system_lists_those_that_are():
+def test_a_wrong_name_is_answered_with_the_names_of_systems():
     refused(simulate("bank.py:banc"), "'banc' in bank.py does not exist; choose: bank.py:bank, bank.py:bank_unordered")
     refused(simulate("bank.py:names"), "'names' in bank.py is of type tuple, not a strobe.System")
 
@@ -133,7 +133,7 @@ def test_a_file_that_does_not_parse_or_exits_is_reported(write):
 
 
 @pytest.mark.parametrize("content", [bytes(range(256)), b"\x00\x01\x02", b"\x7fELF" + bytes(64)])
-def test_a_binary_file_is_no_system(tmp_path, content):
+def test_a_binary_file_is_not_a_system(tmp_path, content):
     for name in ("blob.py", "blob.toml"):
         (tmp_path / name).write_bytes(content)
     refused(simulate("blob.py:bank"), "cannot run blob.py")

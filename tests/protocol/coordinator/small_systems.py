@@ -13,12 +13,12 @@ SECOND = 1_000_000
 
 
 def woken_at(effects: list[CoordinatorEffect]) -> int:
-    """When the host wakes the state machine: a wake-up is "at the latest", so the earliest counts."""
+    """Return when the host wakes the state machine: a wake-up is "at the latest", so the earliest one counts."""
     return min(order.at_us for order in those(effects, WakeAt))
 
 
 def begun(policy: Policy | None = None, protocol: str = "chandy-lamport") -> CoordinatorHost:
-    """A host with one snapshot under way."""
+    """A host with one snapshot in progress."""
     host = CoordinatorHost(RING, policy, protocol)
     host.handle(SnapshotWanted())
     return host

@@ -1,4 +1,4 @@
-"""Who leaves with output is let go when a snapshot covers it, and lets it out first (R2, E2)."""
+"""A leaving process with output waits until a snapshot covers the output, and releases it before it ends (R2, E2)."""
 
 import msgspec
 import pytest
@@ -53,7 +53,7 @@ def leaving_after_a_snapshot_with_it() -> CoordinatorHost:
 
 
 def departed(host: CoordinatorHost) -> dict[str, Departure]:
-    """Return whom the newest complete snapshot says to have left."""
+    """Return the departed processes that the newest complete snapshot names."""
     return [entry for entry in host.log if isinstance(entry, Commit)][-1].manifest.departed
 
 
@@ -62,12 +62,12 @@ def staged(host: CoordinatorHost) -> None:
 
 
 def complete(host: CoordinatorHost) -> list[Dismiss]:
-    """Complete the snapshot under way; return who may go."""
+    """Complete the snapshot in progress; return the dismissals."""
     return those(host.fragments(host.last_begun(), "p", "q", view=host.lifecycle.view.number), Dismiss)
 
 
-def gone_and_one_begun_on_a_slow_log() -> CoordinatorHost:
-    """A host where r has left, and a snapshot without it has begun; what is written from here on waits."""
+def departed_with_a_snapshot_begun_on_a_slow_log() -> CoordinatorHost:
+    """A host where r has left and a snapshot without it has begun. Later log entries wait for `write()`."""
     host = leaving()
     staged(host)
     complete(host)
@@ -94,7 +94,7 @@ def test_R2_a_leaver_is_dismissed_when_a_snapshot_covers_its_output() -> None:
     assert host.lifecycle.membership.everyone == ("p", "q")
 
 
-def test_snapshots_go_on_saying_who_has_left_and_whether_its_output_is_out() -> None:
+def test_later_snapshots_name_the_departed_and_whether_they_released() -> None:
     host = leaving()
     staged(host)
     complete(host)
@@ -105,8 +105,8 @@ def test_snapshots_go_on_saying_who_has_left_and_whether_its_output_is_out() -> 
 
 
 def test_a_late_commit_does_not_undo_a_release() -> None:
-    host = gone_and_one_begun_on_a_slow_log()
-    complete(host)  # its commit is on its way
+    host = departed_with_a_snapshot_begun_on_a_slow_log()
+    complete(host)  # its commit is not logged yet
     host.handle(Released("r", 2))
     host.write()
     assert departed(host) == {"r": Departure(OUT, view=2)}
@@ -173,7 +173,7 @@ def test_E7_a_restart_reads_from_the_log_which_output_is_unreleased() -> None:
     assert host.lifecycle.membership.everyone == ("p", "q")
 
 
-def test_who_has_left_has_nothing_more_to_let_out_and_is_in_no_view_since() -> None:
+def test_left_lists_departed_processes_whose_output_is_released() -> None:
     host = leaving()
     membership = host.lifecycle.membership
     staged(host)
@@ -189,8 +189,8 @@ def test_who_has_left_has_nothing_more_to_let_out_and_is_in_no_view_since() -> N
     assert host.lifecycle.membership.left == ()
 
 
-def test_who_joined_has_not_left_where_all_go_back_to_before_that() -> None:
-    """It joins again when it comes."""
+def test_a_joiner_has_not_left_after_a_rollback_to_before_its_join() -> None:
+    """It joins again when it connects."""
     host = CoordinatorHost(RING)
     host.handle(JoinWanted("s", ()))
     host.drained(2, "p", "q", "r", "s")
@@ -198,7 +198,7 @@ def test_who_joined_has_not_left_where_all_go_back_to_before_that() -> None:
     assert host.lifecycle.membership.left == ()
 
 
-def test_one_that_joins_again_has_not_left_any_more() -> None:
+def test_a_rejoined_process_no_longer_counts_as_departed() -> None:
     host = leaving()
     staged(host)
     complete(host)
@@ -208,7 +208,7 @@ def test_one_that_joins_again_has_not_left_any_more() -> None:
 
 
 def test_R2_a_restart_commits_nothing_before_a_leaver_reports_its_offsets() -> None:
-    """Else that snapshot would cover output that it does not name, and which nobody would let out."""
+    """Otherwise that snapshot would cover output that it does not name, and nobody would release it."""
     host = leaving()
     staged(host)
     host.restart()
@@ -231,9 +231,9 @@ def test_a_time_out_names_the_leaver_that_the_commit_waited_for() -> None:
 
 
 def test_R2_a_late_commit_does_not_make_a_rejoined_process_departed() -> None:
-    host = gone_and_one_begun_on_a_slow_log()
-    host.handle(JoinWanted("r", RING.channels[1:]))  # its view is on its way
-    complete(host)  # and behind it the commit of a snapshot in which it had left
+    host = departed_with_a_snapshot_begun_on_a_slow_log()
+    host.handle(JoinWanted("r", RING.channels[1:]))  # its view is not logged yet
+    complete(host)  # then comes the commit of a snapshot that lists it as departed
     host.write()
     host.write()
     assert host.lifecycle.view.processes == ("p", "q", "r")
@@ -243,7 +243,7 @@ def test_R2_a_late_commit_does_not_make_a_rejoined_process_departed() -> None:
 
 @pytest.mark.parametrize("known", [False, True], ids=["not known to be out", "known to be out"])
 def test_R2_a_process_departed_in_the_restored_snapshot_has_left(known: bool) -> None:
-    """What it had not let out then, it still has to."""
+    """Output that it had not released by then must still be released."""
     host = leaving()
     staged(host)
     complete(host)
@@ -252,7 +252,7 @@ def test_R2_a_process_departed_in_the_restored_snapshot_has_left(known: bool) ->
     if known:
         host.handle(Released("r", 2))
     else:
-        membership.departed = {}  # as where all had gone to another timeline by then
+        membership.departed = {}  # as if everything had moved to another timeline by then
     host.handle(EntryLogged(EpochStart(2, 0, str(S1), msgspec.structs.replace(host.lifecycle.view, number=3)), left))
     assert membership.covered() == {"r": Departure(OUT, known, 2)}
     assert membership.unreleased("r") == ({} if known else OUT)
@@ -264,9 +264,9 @@ def test_R2_a_lost_commit_is_not_repeated_in_another_view() -> None:
     one.handle(SnapshotWanted())
     other.catch_up()
     one.slow = other.slow = True
-    one.fragments(S1, "p", "q", "r")  # its commit is on its way
+    one.fragments(S1, "p", "q", "r")  # its commit is not logged yet
     other.handle(LeaveWanted("r"))
-    other.write()  # the view is in the log, and then the other coordinator is killed
+    other.write()  # the view is logged, then the other coordinator is killed
     one.write()
     one.slow = False
     one.write()
@@ -276,7 +276,7 @@ def test_R2_a_lost_commit_is_not_repeated_in_another_view() -> None:
     assert [entry for entry in one.log if isinstance(entry, Commit)] == []
 
 
-def test_who_leaves_twice_has_left_with_two_views() -> None:
+def test_a_second_departure_names_the_views_of_the_second_stay() -> None:
     host = leaving()
     staged(host)
     complete(host)
@@ -289,7 +289,7 @@ def test_who_leaves_twice_has_left_with_two_views() -> None:
     assert departed(host) == {"r": Departure(OUT, view=4, joined=3)}
 
 
-def gone_and_let_out() -> CoordinatorHost:
+def left_and_released() -> CoordinatorHost:
     """A host whose process r has left and has released all its output."""
     host = leaving()
     staged(host)
@@ -300,13 +300,13 @@ def gone_and_let_out() -> CoordinatorHost:
 
 def joined_again() -> CoordinatorHost:
     """A host where r has left with output and has joined again."""
-    host = gone_and_let_out()
+    host = left_and_released()
     host.handle(JoinWanted("r", RING.channels[1:]))
     host.drained(3, "p", "q", "r")
     return host
 
 
-def test_R2_a_leaver_ends_when_the_log_has_that_its_output_is_out() -> None:
+def test_R2_a_leaver_ends_when_its_release_is_logged() -> None:
     host = leaving()
     staged(host)
     complete(host)
@@ -318,7 +318,7 @@ def test_R2_a_leaver_ends_when_the_log_has_that_its_output_is_out() -> None:
 
 
 def test_E7_a_restart_knows_a_release_that_no_manifest_has_yet() -> None:
-    host = gone_and_let_out()
+    host = left_and_released()
     host.restart()
     assert host.lifecycle.membership.unreleased("r") == {}
     assert host.lifecycle.membership.left == ("r",)
@@ -336,7 +336,7 @@ def test_a_lost_release_entry_is_written_again_unless_it_is_logged() -> None:
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_R2_a_rejoined_process_joins_again_after_a_rollback_before_it(restarts: bool) -> None:
-    """Its life before has let out all of its output, though the snapshot does not know that yet."""
+    """It had released all its output before it rejoined, though the snapshot does not record that yet."""
     host = joined_again()
     host.handle(RestoreWanted(str(S1), "because"))
     host.handle(SnapshotChosen(str(S1), [entry for entry in host.log if isinstance(entry, Commit)][-1].manifest.view))
@@ -350,14 +350,14 @@ def test_R2_a_rejoined_process_joins_again_after_a_rollback_before_it(restarts: 
     assert host.lifecycle.view.processes == ("p", "q", "r")
 
 
-def test_nobody_is_let_go_by_a_word_of_its_life_before() -> None:
+def test_a_release_from_before_the_rejoin_dismisses_nobody() -> None:
     host = joined_again()
     assert those(host.handle(EntryLogged(Release("r", 2, 0))), Dismiss) == []
     assert host.lifecycle.membership.covered() == {}
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_R2_snapshots_say_which_life_of_a_process_they_have(restarts: bool) -> None:
+def test_R2_manifests_name_the_view_in_which_a_process_joined(restarts: bool) -> None:
     host = joined_again()
     if restarts:
         host.restart()
@@ -374,30 +374,30 @@ def test_R2_snapshots_say_which_life_of_a_process_they_have(restarts: bool) -> N
 
 
 def restored(host: CoordinatorHost, before: SnapshotId) -> list[CoordinatorEffect]:
-    """Have everybody go back to a snapshot that r is in."""
+    """Roll all processes back to a snapshot that includes r."""
     host.handle(RestoreWanted(str(before), "because"))
     return host.handle(SnapshotChosen(str(before), RING))
 
 
-def let_go_after_a_snapshot_with_it() -> CoordinatorHost:
-    """A host whose process r was in a snapshot, has left since, and was told to release its output."""
+def dismissed_after_a_snapshot_with_it() -> CoordinatorHost:
+    """A host whose process r was in a snapshot, has left since, and was ordered to release its output."""
     host = leaving_after_a_snapshot_with_it()
     complete(host)
     return host
 
 
-@pytest.mark.parametrize("said", ["never", "before", "after"])
-def test_R1_a_releasing_leaver_is_restored_by_a_rollback_before_its_leave(said: str) -> None:
-    """Whether it has said that all is out or not; it lives, and is not let go for that."""
-    host = let_go_after_a_snapshot_with_it()
+@pytest.mark.parametrize("reported", ["never", "before", "after"])
+def test_R1_a_releasing_leaver_is_restored_by_a_rollback_before_its_leave(reported: str) -> None:
+    """Unless the log had its release before the rollback. A report after the rollback does not dismiss it."""
+    host = dismissed_after_a_snapshot_with_it()
     host.slow = True
-    effects = host.handle(Released("r", 2)) if said == "before" else []
+    effects = host.handle(Released("r", 2)) if reported == "before" else []
     effects += restored(host, S1)
     effects += host.write()
-    if said == "after":
+    if reported == "after":
         effects += host.handle(Released("r", 2))
     effects += host.write()
-    if said == "before":
+    if reported == "before":
         assert those(effects, Dismiss) == [Dismiss("r")], "the log had it before all went back"
         assert [order.process for order in those(effects, RestoreState)] == ["p", "q"]
     else:
@@ -406,7 +406,7 @@ def test_R1_a_releasing_leaver_is_restored_by_a_rollback_before_its_leave(said: 
 
 
 def test_R1_a_releasing_leaver_releases_again_after_a_rollback_after_it() -> None:
-    host = let_go_after_a_snapshot_with_it()
+    host = dismissed_after_a_snapshot_with_it()
     newest = [entry for entry in host.log if isinstance(entry, Commit)][-1]
     host.handle(RestoreWanted(None, "because"))
     effects = host.handle(SnapshotChosen(newest.snapshot, newest.manifest.view))

@@ -1,4 +1,4 @@
-"""A process that is leaving has no part in snapshots any more, not even in one that it asks for itself."""
+"""A leaving process takes no part in snapshots, not even if it is asked to initiate one."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The life of a snapshot at the coordinator: begun, recorded, committed or aborted, retried (E6, E10)."""
+"""The life cycle of a snapshot at the coordinator: begun, recorded, committed or aborted, retried (E6, E10)."""
 
 import pytest
 from tests.protocol.coordinator.small_systems import FUNNEL, RING, S1, S2, SECOND, begun, woken_at
@@ -37,14 +37,14 @@ def test_a_snapshot_is_wanted_begun_recorded_and_committed() -> None:
     assert lifecycle.handle(FragmentArrived(S1, "p", 1), 7) == [WakeAt(6 + SECOND)]
     assert lifecycle.handle(FragmentArrived(S1, "q", 1), 8) == [WakeAt(6 + SECOND)]
     assert lifecycle.handle(FragmentArrived(S1, "r", 1), 9) == [CommitSnapshot(S1, begin, RING)]
-    told = lifecycle.handle(EntryLogged(Commit(str(S1), MANIFEST, 10)), 10)
-    assert told == [
+    effects = lifecycle.handle(EntryLogged(Commit(str(S1), MANIFEST, 10)), 10)
+    assert effects == [
         effect for process in "pqr" for effect in (ReportOutcome(process, S1, True), ReportSettled(process, 0))
     ]
     assert not lifecycle.open
 
 
-def test_nothing_is_asked_of_anyone_before_the_beginning_is_in_the_log() -> None:
+def test_no_recording_is_requested_before_the_begin_is_logged() -> None:
     host = CoordinatorHost(RING, slow=True)
     assert those(host.handle(SnapshotWanted()), RequestRecording) == []
     assert those(host.write(), RequestRecording) == [RequestRecording("p", S1, 1)]
@@ -78,7 +78,7 @@ def test_a_fragment_recorded_in_another_view_aborts_the_snapshot() -> None:
     assert host.outcomes()[str(S1)].reason == "r recorded it in view 2"
 
 
-def test_as_few_processes_are_asked_as_it_takes_to_reach_all() -> None:
+def test_the_initiators_are_a_minimal_set_that_reaches_all() -> None:
     host = CoordinatorHost(FUNNEL)
     assert {order.process for order in those(host.handle(SnapshotWanted()), RequestRecording)} == {"p", "q"}
     assert set(host.begun()[0].initiators) == {"p", "q"}
@@ -98,7 +98,7 @@ def test_an_initiator_that_is_not_in_the_view_is_replaced() -> None:
 
 @pytest.mark.parametrize("chosen", ["r", "p"])
 def test_an_initiator_that_does_not_reach_all_is_not_the_only_one(chosen: str) -> None:
-    """M1: where no one process reaches all the others, the snapshot is initiated at as many as it takes."""
+    """M1: if no single process reaches all the others, several initiate the snapshot."""
     asked = those(CoordinatorHost(FUNNEL).handle(SnapshotWanted((chosen,))), RequestRecording)
     assert {order.process for order in asked} >= {"p", "q"}
 
@@ -162,7 +162,7 @@ def test_a_snapshot_that_is_being_committed_does_not_time_out() -> None:
     assert host.aborts() == []
 
 
-def test_no_commit_is_ordered_once_an_abort_is_on_its_way_to_the_log() -> None:
+def test_no_commit_is_ordered_while_an_abort_is_being_logged() -> None:
     """E6: fragments of an aborted snapshot that come late are ignored."""
     host = begun(Policy(timeout_us=10))
     host.slow = True
@@ -243,7 +243,7 @@ def test_a_crash_aborts_only_snapshots_that_still_need_the_process() -> None:
     assert [entry.snapshot for entry in host.aborts()] == [str(S2)]
 
 
-# What processes are told
+# Messages to processes
 
 
 def test_processes_forget_only_ids_that_are_far_behind() -> None:
@@ -254,7 +254,7 @@ def test_processes_forget_only_ids_that_are_far_behind() -> None:
     assert to(those(effects, ReportSettled), "p") == [ReportSettled("p", 10)]
 
 
-def test_nothing_open_is_ever_called_settled() -> None:
+def test_an_open_snapshot_is_never_reported_as_settled() -> None:
     host = CoordinatorHost(RING, Policy(overlapping_max=2, timeout_us=1000 * SECOND))
     host.handle(SnapshotWanted())
     for counter in range(2, 3 * IDS_REMEMBERED):
@@ -275,7 +275,7 @@ def test_the_coordinator_itself_remembers_a_bounded_number_of_outcomes() -> None
 
 
 def test_R2_a_returning_process_gets_outcomes_before_it_forgets_them() -> None:
-    """R2: it releases by that what the snapshot covers, which may be the last one for long."""
+    """R2: the outcome lets it release what the snapshot covers, and the next snapshot may be a long time away."""
     host = CoordinatorHost(RING)
     host.handle(SnapshotWanted())
     host.fragments(S1, "p", "q", "r")
@@ -283,7 +283,7 @@ def test_R2_a_returning_process_gets_outcomes_before_it_forgets_them() -> None:
     assert effects[:2] == [ReportOutcome("q", S1, True, ""), ReportSettled("q", 2)]
 
 
-def test_a_process_that_returns_is_told_the_outcomes_it_may_have_missed() -> None:
+def test_a_returning_process_receives_the_outcomes_it_may_have_missed() -> None:
     host = CoordinatorHost(RING, Policy(overlapping_max=2, timeout_us=1000))
     host.handle(SnapshotWanted())
     host.now_us = 500

@@ -1,4 +1,4 @@
-"""Coordinators that crash and come back, and two that race for the log (E7)."""
+"""Coordinators that crash and restart, and two coordinators that race for the log (E7)."""
 
 import pytest
 from tests.protocol.coordinator_host import CoordinatorHost, committing, those, to
@@ -28,13 +28,13 @@ JOIN_S = JoinWanted("s", (ChannelSpec("ps", "p", "s"), ChannelSpec("sp", "s", "p
 
 
 def back(host: CoordinatorHost) -> list:
-    """Crash and come back, with every process answering that it has the view."""
+    """Restart the coordinator; every process reports that it has the view."""
     effects = host.restart()
     number = host.lifecycle.view.number
     return effects + host.drained(number, *host.lifecycle.view.processes)
 
 
-# Coming back
+# Restarting
 
 
 def test_a_restarted_coordinator_finishes_open_snapshots() -> None:
@@ -49,7 +49,7 @@ def test_a_restarted_coordinator_finishes_open_snapshots() -> None:
     assert isinstance(host.outcomes()[str(S1)], Commit)
 
 
-def test_what_does_not_complete_after_the_restart_times_out_from_then_on() -> None:
+def test_the_time_out_of_an_open_snapshot_starts_at_the_restart() -> None:
     host = CoordinatorHost(RING, Policy(timeout_us=100, attempts_max=1))
     host.handle(SnapshotWanted())
     host.now_us = 5000
@@ -60,7 +60,7 @@ def test_what_does_not_complete_after_the_restart_times_out_from_then_on() -> No
     assert [entry.snapshot for entry in host.aborts()] == [str(S1)]
 
 
-def test_outcomes_are_not_forgotten_nor_changed_by_a_restart() -> None:
+def test_a_restart_neither_forgets_nor_changes_outcomes() -> None:
     host = CoordinatorHost(RING)
     host.handle(SnapshotWanted())
     host.fragments(S1, "p", "q", "r")
@@ -71,7 +71,7 @@ def test_outcomes_are_not_forgotten_nor_changed_by_a_restart() -> None:
     assert host.log == log
 
 
-def test_ids_go_on_where_they_were() -> None:
+def test_ids_continue_after_a_restart() -> None:
     host = CoordinatorHost(RING)
     host.handle(SnapshotStarted(SnapshotId(1, 6, "q"), "q", 1))
     host.fragments(SnapshotId(1, 6, "q"), "p", "q", "r")
@@ -80,16 +80,16 @@ def test_ids_go_on_where_they_were() -> None:
     assert host.last_begun() == snapshot_id(7)
 
 
-def test_everybody_is_told_what_it_may_have_missed() -> None:
+def test_a_restart_sends_each_process_what_it_may_have_missed() -> None:
     host = CoordinatorHost(RING, Policy(overlapping_max=3))
     host.handle(SnapshotWanted(), SnapshotWanted(), SnapshotWanted())
     host.fragments(S2, "p", "q", "r")
     effects = host.restart()
     for process in "pqr":
-        told = to(effects, process)
-        assert told[0] == ReportSettled(process, 1)
-        assert [order.snapshot for order in those(told, ReportOutcome)] == [S2]
-        assert those(told, InstallView) == [InstallView(process, RING)]
+        orders = to(effects, process)
+        assert orders[0] == ReportSettled(process, 1)
+        assert [order.snapshot for order in those(orders, ReportOutcome)] == [S2]
+        assert those(orders, InstallView) == [InstallView(process, RING)]
 
 
 def test_nothing_begins_until_everybody_has_answered() -> None:
@@ -116,7 +116,7 @@ def test_a_restart_reads_the_view_and_aborts_snapshots_of_older_ones() -> None:
     assert {order.process for order in those(effects, InstallView)} == {"p", "q", "r", "s"}
 
 
-def test_a_leaver_is_let_go_by_the_coordinator_that_comes_back() -> None:
+def test_a_leaver_is_dismissed_by_the_restarted_coordinator() -> None:
     host = CoordinatorHost(RING)
     host.handle(LeaveWanted("r"))
     host.drained(2, "p")
@@ -125,7 +125,7 @@ def test_a_leaver_is_let_go_by_the_coordinator_that_comes_back() -> None:
     assert those(host.drained(2, "r", "p", "q"), Dismiss) == [Dismiss("r")]
 
 
-def test_what_was_aborted_and_not_yet_retried_is_retried_after_the_restart() -> None:
+def test_an_aborted_snapshot_is_retried_after_a_restart() -> None:
     host = CoordinatorHost(RING, Policy(timeout_us=100, backoff_us=50))
     host.handle(SnapshotWanted())
     host.at(100)
@@ -134,8 +134,8 @@ def test_what_was_aborted_and_not_yet_retried_is_retried_after_the_restart() -> 
     assert [(entry.snapshot, entry.retries, entry.attempt) for entry in host.begun()[1:]] == [(str(S2), str(S1), 2)]
 
 
-def test_what_was_retried_already_is_not_retried_once_more_after_a_restart() -> None:
-    """E10: the log of a long life has many aborts, all long since retried; a restart must not begin them all again."""
+def test_a_retried_snapshot_is_not_retried_again_after_a_restart() -> None:
+    """E10: an old log has many aborts, all retried long ago. A restart must not begin all of them again."""
     host = CoordinatorHost(RING, Policy(timeout_us=100, backoff_us=50))
     host.handle(SnapshotWanted())
     host.at(100)
@@ -157,7 +157,7 @@ def test_a_schedule_begins_one_snapshot_after_a_long_absence() -> None:
     assert len(host.begun()) == 1
 
 
-def test_a_new_epoch_closes_what_was_open_and_counts_from_one() -> None:
+def test_a_new_epoch_closes_open_snapshots_and_counts_from_one() -> None:
     host = CoordinatorHost(RING)
     host.handle(SnapshotWanted())
     host.log.append(EpochStart(2, 0))
@@ -168,47 +168,47 @@ def test_a_new_epoch_closes_what_was_open_and_counts_from_one() -> None:
 
 
 @pytest.mark.parametrize("entry", [Pin(str(S1), True, 0), EpochStart(1, 0)])
-def test_entries_that_are_not_the_coordinators_are_read_over(entry) -> None:
+def test_log_entries_of_other_writers_are_skipped(entry) -> None:
     host = CoordinatorHost(RING, log=[entry])
     assert back(host)
     host.handle(SnapshotWanted())
     assert len(host.begun()) == 1
 
 
-# A process that was away
+# A process that was disconnected
 
 
 def test_a_returning_process_gets_the_abort_that_it_missed() -> None:
     host = CoordinatorHost(RING, Policy(timeout_us=100, attempts_max=1))
     host.handle(SnapshotWanted())
     host.at(100)
-    told = to(host.handle(ProcessReturned("q")), "q")
-    settled = those(told, ReportSettled)
-    over = {order.snapshot for order in those(told, ReportOutcome)}
-    assert S1 in over or any(S1.counter < order.counter for order in settled)
-    assert InstallView("q", RING) in told
+    orders = to(host.handle(ProcessReturned("q")), "q")
+    settled = those(orders, ReportSettled)
+    ended = {order.snapshot for order in those(orders, ReportOutcome)}
+    assert S1 in ended or any(S1.counter < order.counter for order in settled)
+    assert InstallView("q", RING) in orders
 
 
 def test_a_returning_process_gets_the_refusal_that_it_missed() -> None:
-    """E6: a marker of it may still come; nobody else would ever say that it will not complete."""
+    """E6: one of its markers may still arrive, and nobody else would report that the snapshot will not complete."""
     host = CoordinatorHost(RING)
     host.handle(SnapshotWanted())
     refused = SnapshotId(1, 2, "q")
     assert those(host.handle(SnapshotStarted(refused, "q", 1)), ReportOutcome)
     host.fragments(S1, "p", "q", "r")
-    told = to(host.handle(ProcessReturned("r")), "r")
-    settled = those(told, ReportSettled)
-    over = {order.snapshot for order in those(told, ReportOutcome)}
-    assert refused in over or any(refused.counter < order.counter for order in settled)
+    orders = to(host.handle(ProcessReturned("r")), "r")
+    settled = those(orders, ReportSettled)
+    ended = {order.snapshot for order in those(orders, ReportOutcome)}
+    assert refused in ended or any(refused.counter < order.counter for order in settled)
 
 
 def test_a_returning_process_gets_the_outcome_of_each_ended_snapshot() -> None:
-    """Whoever holds something back until the commit must not take a commit that it missed for an abort."""
+    """A process that holds something back until the commit must not take a missed commit for an abort."""
     host = CoordinatorHost(RING, Policy(overlapping_max=2))
     host.handle(SnapshotWanted(), SnapshotWanted())
     host.fragments(S2, "p", "q", "r")
-    told = those(host.handle(ProcessReturned("q")), ReportOutcome)
-    assert [(order.snapshot, order.committed) for order in told] == [(S2, True)]
+    outcomes = those(host.handle(ProcessReturned("q")), ReportOutcome)
+    assert [(order.snapshot, order.committed) for order in outcomes] == [(S2, True)]
 
 
 # Two coordinators
@@ -250,7 +250,7 @@ def test_a_stale_coordinator_cannot_abort_what_was_committed() -> None:
 
 
 def test_R2_a_lost_commit_is_ordered_again_after_the_commit_that_was_first() -> None:
-    """R2: it may have let out more output than this one covers; whoever orders the commit again compares them."""
+    """R2: that commit may release more output than this one covers, so the host compares them before it retries."""
     one, other = two(Policy(overlapping_max=2))
     one.handle(SnapshotWanted(), SnapshotWanted())
     other.catch_up()
@@ -299,8 +299,8 @@ def test_two_coordinators_that_retry_at_the_same_moment_begin_one_retry() -> Non
 def test_a_view_of_another_coordinator_is_followed() -> None:
     one, other = two()
     one.handle(JOIN_S)
-    told = those(other.catch_up(), InstallView)
-    assert {order.process for order in told} == {"p", "q", "r", "s"}
+    installs = those(other.catch_up(), InstallView)
+    assert {order.process for order in installs} == {"p", "q", "r", "s"}
     assert other.lifecycle.view == one.lifecycle.view
     assert not other.lifecycle.settled
 

@@ -1,4 +1,4 @@
-"""Storms are prevented (E10), and what processes initiate by themselves (C1) is adopted or refused."""
+"""Storms are prevented (E10), and snapshots that processes initiate (C1) are adopted or refused."""
 
 import pytest
 from tests.protocol.coordinator.small_systems import FUNNEL, RING, S1, S2, SECOND, begun, woken_at
@@ -30,7 +30,7 @@ def test_no_more_than_the_maximum_overlap() -> None:
     assert len(host.begun()) == 3
 
 
-def test_however_many_ask_while_none_can_begin_there_is_one() -> None:
+def test_requests_while_none_can_begin_become_one_snapshot() -> None:
     host = begun()
     host.handle(*(SnapshotWanted() for _ in range(200)))
     host.fragments(S1, "p", "q", "r")
@@ -38,7 +38,7 @@ def test_however_many_ask_while_none_can_begin_there_is_one() -> None:
     assert len(host.begun()) == 2
 
 
-def test_one_that_these_initiate_will_do_for_who_asks_for_fewer_of_them() -> None:
+def test_a_snapshot_also_serves_requests_for_fewer_of_its_initiators() -> None:
     host = begun(Policy(overlapping_max=1))
     host.handle(SnapshotWanted(("p", "q")), SnapshotWanted(("q",)), SnapshotWanted(), SnapshotWanted(("r",)))
     for counter in range(1, 5):
@@ -46,7 +46,7 @@ def test_one_that_these_initiate_will_do_for_who_asks_for_fewer_of_them() -> Non
     assert [entry.initiators for entry in host.log if isinstance(entry, Begin)] == [("p",), ("p", "q"), ("r",)]
 
 
-def test_what_nobody_waits_for_any_more_does_not_begin() -> None:
+def test_a_request_that_nobody_awaits_any_more_does_not_begin() -> None:
     host = begun()
     host.handle(SnapshotWanted(("q",), awaited=True), SnapshotWanted(("r",), awaited=True))
     host.handle(SnapshotUnwanted(waiting=(("r",),)))
@@ -63,7 +63,7 @@ def test_a_request_without_waiting_survives_another_that_gave_up(awaited_first: 
     assert len(host.begun()) == 2
 
 
-def test_a_scheduled_one_is_not_lost_with_the_request_that_came_before_it() -> None:
+def test_a_scheduled_snapshot_survives_an_abandoned_request() -> None:
     host = begun(Policy(interval_us=SECOND))
     host.handle(SnapshotWanted(awaited=True))
     host.at(SECOND)
@@ -72,7 +72,7 @@ def test_a_scheduled_one_is_not_lost_with_the_request_that_came_before_it() -> N
     assert len(host.begun()) == 2
 
 
-def test_a_pause_is_kept_after_the_last_beginning_and_the_last_outcome() -> None:
+def test_the_pause_follows_the_last_begin_and_the_last_outcome() -> None:
     host = CoordinatorHost(RING, Policy(pause_us_min=1000))
     host.handle(SnapshotWanted(), SnapshotWanted())
     host.now_us = 400
@@ -130,7 +130,7 @@ def started(process: str, counter: int = 1, view: int = 1) -> SnapshotStarted:
     return SnapshotStarted(SnapshotId(1, counter, process), process, view)
 
 
-def test_what_a_process_initiates_is_adopted() -> None:
+def test_a_snapshot_that_a_process_initiates_is_adopted() -> None:
     host = CoordinatorHost(RING)
     own = SnapshotId(1, 7, "q")
     host.handle(started("q", 7))
@@ -157,18 +157,18 @@ def test_a_snapshot_that_has_its_outcome_is_not_adopted_again() -> None:
 
 
 @pytest.mark.parametrize(("overlapping", "view"), [(1, 1), (0, 2), (0, 0)], ids=["too many", "newer", "older"])
-def test_what_cannot_be_taken_on_is_refused_and_all_are_told(overlapping: int, view: int) -> None:
+def test_a_refusal_is_reported_to_all_processes(overlapping: int, view: int) -> None:
     host = CoordinatorHost(RING)
     host.handle(*(SnapshotWanted() for _ in range(overlapping)))
-    told = those(host.handle(started("q", 9, view)), ReportOutcome)
-    assert [(order.process, order.snapshot, order.committed) for order in told] == [
+    outcomes = those(host.handle(started("q", 9, view)), ReportOutcome)
+    assert [(order.process, order.snapshot, order.committed) for order in outcomes] == [
         (name, SnapshotId(1, 9, "q"), False) for name in "pqr"
     ]
     assert len(host.begun()) == overlapping
 
 
-def test_what_was_refused_stays_refused() -> None:
-    """All processes were told that it is over, and ignore it: it could only time out."""
+def test_a_refused_snapshot_stays_refused() -> None:
+    """All processes received the refusal and ignore the snapshot, so it could only time out."""
     host = begun()
     own = SnapshotId(1, 2, "q")
     host.handle(SnapshotStarted(own, "q", 1))
@@ -177,30 +177,30 @@ def test_what_was_refused_stays_refused() -> None:
     assert [entry.snapshot for entry in host.begun()] == [str(S1)]
 
 
-def test_however_many_are_refused_only_the_newest_are_told_to_who_returns() -> None:
-    """While a process is away nothing can begin, and others may go on initiating for hours."""
+def test_a_returning_process_receives_only_the_newest_refusals() -> None:
+    """While a process is disconnected no snapshot can begin, and others may go on initiating for hours."""
     host = CoordinatorHost(RING)
     host.handle(ProcessFailed("p"), SnapshotWanted())
     host.handle(*(started("q", counter) for counter in range(2, 3000)))
-    told = those(host.handle(ProcessReturned("p")), ReportOutcome)
-    assert 0 < len(told) <= 4 * IDS_REMEMBERED
-    assert told[-1].snapshot == SnapshotId(1, 2999, "q")
+    outcomes = those(host.handle(ProcessReturned("p")), ReportOutcome)
+    assert 0 < len(outcomes) <= 4 * IDS_REMEMBERED
+    assert outcomes[-1].snapshot == SnapshotId(1, 2999, "q")
 
 
-def test_a_process_that_does_not_reach_all_may_initiate_all_the_same() -> None:
-    """C1, M1: any process may initiate, also a sink; the others are asked by the coordinator."""
+def test_a_process_that_does_not_reach_all_may_initiate() -> None:
+    """C1, M1: any process may initiate, even a sink. The coordinator asks the others."""
     asked = those(CoordinatorHost(FUNNEL).handle(started("r")), RequestRecording)
     assert {order.process for order in asked} >= {"p", "q"}
 
 
-def test_a_fragment_that_overtakes_the_news_of_its_snapshot_is_not_lost() -> None:
-    """q got the marker and was done before the initiator's word reached the coordinator, on another link."""
+def test_a_fragment_before_the_report_of_its_snapshot_is_not_lost() -> None:
+    """q got the marker and finished before the initiator's report reached the coordinator on another link."""
     host = CoordinatorHost(RING)
     own = SnapshotId(1, 1, "p")
     effects = host.fragments(own, "q")
     effects += host.handle(started("p"))
     asked = [order.process for order in those(effects, RequestRecording)]
-    # Whoever is asked again sends its fragment again.
+    # A process that is asked again sends its fragment again.
     host.fragments(own, "p", "r", *asked)
     assert isinstance(host.outcomes().get(str(own)), Commit)
 
@@ -213,16 +213,16 @@ def test_a_fragment_that_overtakes_the_news_of_its_snapshot_is_not_lost() -> Non
     ],
     ids=["the coordinator's own first", "a process's first"],
 )
-def test_a_beginning_on_its_way_to_the_log_counts_towards_the_maximum(events) -> None:
-    """E10: never more than the maximum overlap, also while the log is being written."""
+def test_a_begin_not_yet_logged_counts_towards_the_maximum(events) -> None:
+    """E10: snapshots never overlap more than the maximum, not even while the log is being written."""
     host = CoordinatorHost(RING, Policy(overlapping_max=1), slow=True)
     host.handle(*events)
     host.write()
     assert len(host.lifecycle.open) == 1
 
 
-def test_the_minimum_pause_holds_for_what_processes_initiate_too() -> None:
-    """E10: a minimum pause between snapshots, whoever begins them."""
+def test_the_minimum_pause_also_holds_if_processes_initiate() -> None:
+    """E10: the minimum pause between snapshots does not depend on who begins them."""
     host = CoordinatorHost(RING, Policy(pause_us_min=1000))
     for counter in range(1, 6):
         host.now_us += 10

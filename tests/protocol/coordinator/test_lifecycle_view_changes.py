@@ -1,4 +1,4 @@
-"""Snapshots and log entries around a change of view (E2)."""
+"""Snapshots and log entries around a view change (E2)."""
 
 import pytest
 from tests.protocol.coordinator.joining import (
@@ -38,8 +38,8 @@ def test_a_view_change_aborts_open_snapshots_and_retries_them() -> None:
     assert isinstance(host.outcomes()[str(S2)], Commit)
 
 
-def test_a_retry_on_a_new_view_is_initiated_at_as_many_as_that_view_takes() -> None:
-    """M1, E2: in the old view one process reached all the others, in the new one it does not."""
+def test_a_retry_has_the_initiators_that_the_new_view_needs() -> None:
+    """M1, E2: one process reached all the others in the old view, but not in the new one."""
     host = CoordinatorHost(view("p>q"), Policy(backoff_us=10))
     host.handle(SnapshotWanted())
     assert host.begun()[0].initiators == ("p",)
@@ -61,7 +61,7 @@ def test_a_retry_whose_initiator_has_left_is_initiated_elsewhere() -> None:
 
 
 def test_fragments_of_remaining_processes_do_not_complete_an_old_view() -> None:
-    """E2: it never mixes views. The abort is not in the log yet, and only the leaver's fragment is missing."""
+    """E2: a snapshot never mixes views. Its abort is not logged yet, and only the leaver's fragment is missing."""
     host = CoordinatorHost(RING)
     host.handle(SnapshotWanted())
     host.slow = True
@@ -81,7 +81,7 @@ def test_a_snapshot_being_committed_when_the_view_changes_is_committed() -> None
     assert host.aborts() == []
 
 
-def test_a_view_does_not_change_while_a_beginning_is_on_its_way_to_the_log() -> None:
+def test_a_view_does_not_change_while_a_begin_is_being_logged() -> None:
     host = CoordinatorHost(RING, slow=True)
     host.handle(SnapshotWanted(), JOIN_S)
     assert [type(entry) for entry in host.waiting] == [Begin]
@@ -103,11 +103,11 @@ def test_changes_are_made_one_after_another() -> None:
     assert [after.processes for after in host.views()] == [("p", "q", "r", "s"), ("p", "q", "s")]
 
 
-def test_what_a_process_initiates_while_the_view_changes_is_refused() -> None:
+def test_a_snapshot_initiated_during_a_view_change_is_refused() -> None:
     host = CoordinatorHost(RING)
     host.handle(JOIN_S)
-    told = those(host.handle(SnapshotStarted(SnapshotId(1, 1, "p"), "p", 2)), ReportOutcome)
-    assert {order.process for order in told} == {"p", "q", "r", "s"}
+    outcomes = those(host.handle(SnapshotStarted(SnapshotId(1, 1, "p"), "p", 2)), ReportOutcome)
+    assert {order.process for order in outcomes} == {"p", "q", "r", "s"}
     assert host.begun() == []
 
 
@@ -116,24 +116,24 @@ def test_a_snapshot_of_a_leaver_is_refused_once_the_others_have_settled() -> Non
     host.handle(LeaveWanted("r"))
     host.drained(2, "p", "q")
     assert host.lifecycle.settled
-    told = those(host.handle(SnapshotStarted(SnapshotId(1, 1, "r"), "r", 2)), ReportOutcome)
-    assert [(order.process, order.committed) for order in told] == [("p", False), ("q", False), ("r", False)]
+    outcomes = those(host.handle(SnapshotStarted(SnapshotId(1, 1, "r"), "r", 2)), ReportOutcome)
+    assert [(order.process, order.committed) for order in outcomes] == [("p", False), ("q", False), ("r", False)]
     assert host.begun() == []
 
 
-def test_outcomes_are_told_to_those_who_are_leaving_too() -> None:
+def test_leaving_processes_also_receive_outcomes() -> None:
     host = CoordinatorHost(RING, slow=True)
     host.handle(SnapshotWanted())
     host.write()
     host.handle(LeaveWanted("r"))
     host.write()
-    told = those(host.write(), ReportOutcome)
-    assert [order.process for order in told] == ["p", "q", "r"]
+    outcomes = those(host.write(), ReportOutcome)
+    assert [order.process for order in outcomes] == ["p", "q", "r"]
 
 
 @pytest.mark.parametrize("change", [JOIN_S, LeaveWanted("r")])
 def test_a_view_change_that_lost_its_log_position_is_made_again(change) -> None:
-    """Pins and removals are written by others all the time."""
+    """Other writers append pins and removals at any time."""
     host = CoordinatorHost(RING, slow=True)
     host.handle(change)
     host.log.append(Pin(str(S1), True, 0))
@@ -153,7 +153,7 @@ def test_a_view_change_that_lost_to_another_is_made_on_top_of_it() -> None:
 
 
 def test_a_change_made_pointless_by_another_coordinator_is_skipped() -> None:
-    """s wants to join r, which another coordinator lets leave meanwhile."""
+    """s wants a channel to r, but another coordinator removes r meanwhile."""
     host = CoordinatorHost(RING, slow=True)
     host.handle(JoinWanted("s", (ChannelSpec("sr", "s", "r"),)))
     host.log.append(ViewChange(View(2, ("p", "q"), RING.channels[:1]), 0))
@@ -165,7 +165,7 @@ def test_a_change_made_pointless_by_another_coordinator_is_skipped() -> None:
 
 
 def test_a_pointless_change_does_not_affect_the_next_one() -> None:
-    """s wanted to join r, which has left by another coordinator's word; t asks for something else entirely."""
+    """s wants a channel to r, which another coordinator has removed. The request of t is unrelated."""
     host = CoordinatorHost(RING, slow=True)
     host.handle(LeaveWanted("q"), JoinWanted("s", (ChannelSpec("sr", "s", "r"),)))
     host.log.append(ViewChange(View(2, ("p", "q"), RING.channels[:1]), 0))
@@ -179,7 +179,7 @@ def test_a_pointless_change_does_not_affect_the_next_one() -> None:
 
 
 def test_an_adopted_snapshot_that_lost_to_a_view_change_does_not_begin() -> None:
-    """E2: each snapshot belongs to one view; none begins in a view that is over."""
+    """E2: each snapshot belongs to one view, and none begins in a view that is over."""
     host = CoordinatorHost(RING, slow=True)
     host.handle(SnapshotStarted(SnapshotId(1, 1, "p"), "p", 1))
     after = View(2, ("p", "q"), RING.channels[:1])

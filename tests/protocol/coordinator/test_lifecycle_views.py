@@ -1,4 +1,4 @@
-"""Joining and leaving, as the coordinator decides it (E2)."""
+"""How the coordinator decides on joins and leaves (E2)."""
 
 from contextlib import suppress
 
@@ -30,7 +30,7 @@ from strobe.protocol.values.log_entries import Commit, Pin
 
 
 def joined() -> CoordinatorHost:
-    """A host with s in the view, and all settled."""
+    """A host with s in the view, which all have installed."""
     host = CoordinatorHost(RING, Policy(backoff_us=10))
     host.handle(JOIN_S)
     host.drained(2, "p", "q", "r", "s")
@@ -48,7 +48,7 @@ def test_a_join_makes_the_next_view_with_new_incarnations_of_its_channels() -> N
     )
 
 
-def test_the_joiner_is_told_what_is_settled_before_it_is_told_the_view() -> None:
+def test_a_joiner_receives_the_settled_counter_before_the_view() -> None:
     host = CoordinatorHost(RING)
     host.handle(SnapshotWanted())
     host.fragments(S1, "p", "q", "r")
@@ -69,21 +69,21 @@ def test_no_snapshot_begins_until_all_have_installed_the_view() -> None:
     assert [entry.view for entry in host.begun()] == [2]
 
 
-def test_a_join_of_a_member_and_a_leave_of_a_stranger_change_nothing() -> None:
+def test_a_join_of_a_member_and_a_leave_of_a_nonmember_change_nothing() -> None:
     host = CoordinatorHost(RING)
     host.handle(JoinWanted("p", ()), LeaveWanted("x"), SnapshotWanted())
     assert host.views() == []
     assert len(host.begun()) == 1
 
 
-def test_changes_that_change_nothing_do_not_hold_up_what_is_wanted() -> None:
+def test_pointless_changes_do_not_block_a_snapshot() -> None:
     host = CoordinatorHost(RING)
     host.handle(JOIN_S, JoinWanted("p", ()), LeaveWanted("x"), SnapshotWanted())
     host.drained(2, "p", "q", "r", "s")
     assert len(host.begun()) == 1
 
 
-def test_a_channel_that_is_known_already_goes_on_as_it_is() -> None:
+def test_a_join_does_not_change_a_known_channel() -> None:
     host = CoordinatorHost(RING)
     host.handle(JoinWanted("s", (*TO_S, ChannelSpec("pq", "p", "q"))))
     assert [spec.incarnation for spec in host.views()[0].channels] == [1, 1, 1, 2, 2]
@@ -94,8 +94,8 @@ def test_a_channel_that_is_known_already_goes_on_as_it_is() -> None:
     [(ChannelSpec("sx", "s", "x"),), (ChannelSpec("ps", "p", "s", UNORDERED),)],
     ids=["no such process", "unordered under chandy-lamport"],
 )
-def test_a_join_that_makes_no_sense_is_refused(channels: tuple[ChannelSpec, ...]) -> None:
-    """M2: markers on a channel that may reorder would be overtaken, and the cut would be wrong."""
+def test_an_impossible_join_is_refused(channels: tuple[ChannelSpec, ...]) -> None:
+    """M2: on a channel that may reorder, messages would overtake markers, and the cut would be wrong."""
     host = CoordinatorHost(RING)
     with pytest.raises(UsageError):
         host.handle(JoinWanted("s", channels))
@@ -104,7 +104,7 @@ def test_a_join_that_makes_no_sense_is_refused(channels: tuple[ChannelSpec, ...]
 
 @pytest.mark.parametrize("protocol", ["aligned", "unaligned", "aligned-then-unaligned"])
 def test_a_join_that_closes_a_cycle_is_refused_with_barriers(protocol: str) -> None:
-    """Also one that closes it together with a join that is on its way to the log."""
+    """Even if it closes the cycle only together with a join that is not logged yet."""
     host = CoordinatorHost(view("p>q", "q>r"), protocol=protocol, slow=True)
     with pytest.raises(
         UsageError, match=f"{protocol} needs channels without a cycle, and (. -> ){{4}}. is one"
@@ -116,14 +116,14 @@ def test_a_join_that_closes_a_cycle_is_refused_with_barriers(protocol: str) -> N
     with pytest.raises(UsageError, match=f"{protocol} needs channels without a cycle"):
         host.handle(JoinWanted("t", (ChannelSpec("st", "s", "t"), ChannelSpec("tp", "t", "p"))))
     host.write()
-    assert [one.processes for one in host.views()] == [("p", "q", "r", "s")]
+    assert [changed.processes for changed in host.views()] == [("p", "q", "r", "s")]
 
 
 def test_an_invalid_join_is_refused_and_affects_nobody_else() -> None:
-    """It waits behind another change; when its turn comes, others are being served."""
+    """The join waits behind another change. When its turn comes, other requests are being served."""
     host = CoordinatorHost(RING)
     host.handle(LeaveWanted("r"))
-    with suppress(UsageError):  # refused at once: as good
+    with suppress(UsageError):  # an immediate refusal is fine too
         host.handle(JoinWanted("s", (ChannelSpec("sx", "s", "x"),)))
     host.drained(2, "r", "p")
     assert Dismiss("r") in host.drained(2, "q")
@@ -136,8 +136,8 @@ def unsettled() -> CoordinatorHost:
     return host
 
 
-def test_E2_a_joiner_that_is_gone_again_before_its_turn_does_not_join() -> None:
-    """Nobody could complete a snapshot with it; when it comes back, it asks again."""
+def test_E2_a_joiner_that_fails_before_its_turn_does_not_join() -> None:
+    """No snapshot could complete with it. When it comes back, it asks again."""
     host = unsettled()
     host.handle(JOIN_S, ProcessFailed("s"))
     host.drained(1, "p", "q", "r")
@@ -153,7 +153,7 @@ def test_E2_a_joiner_that_is_back_before_its_turn_joins() -> None:
     assert [after.processes for after in host.views()] == [("p", "q", "r", "s")]
 
 
-def test_E2_a_joiner_joins_without_channels_to_a_joiner_that_is_gone() -> None:
+def test_E2_a_joiner_joins_without_channels_to_a_failed_joiner() -> None:
     host = unsettled()
     to_t = (ChannelSpec("pt", "p", "t"), ChannelSpec("st", "s", "t"))
     host.handle(JOIN_S, JoinWanted("t", to_t), ProcessFailed("s"))
@@ -163,7 +163,7 @@ def test_E2_a_joiner_joins_without_channels_to_a_joiner_that_is_gone() -> None:
     assert [channel.id for channel in after.channels] == [*(channel.id for channel in RING.channels), "pt"]
 
 
-def test_E2_a_joiner_gone_when_its_join_lost_its_position_does_not_join() -> None:
+def test_E2_a_failed_joiner_whose_join_lost_its_position_does_not_join() -> None:
     host = CoordinatorHost(RING, slow=True)
     host.handle(JOIN_S, ProcessFailed("s"))
     host.log.append(Pin("000001-00000001-p", True, 0))
@@ -173,7 +173,7 @@ def test_E2_a_joiner_gone_when_its_join_lost_its_position_does_not_join() -> Non
 
 
 def test_E2_an_absent_joiner_begins_when_it_comes_without_a_rollback() -> None:
-    """R1: it was never told to begin, so nobody has seen anything of it."""
+    """R1: it was never ordered to begin, so nobody has received anything from it."""
     host = CoordinatorHost(RING, slow=True)
     host.handle(JOIN_S, ProcessFailed("s"))
     assert to(host.write(), "p") != []
@@ -186,7 +186,7 @@ def test_E2_an_absent_joiner_begins_when_it_comes_without_a_rollback() -> None:
 
 
 def test_R1_an_order_lost_with_its_connection_is_repeated() -> None:
-    """The same program has asked before, and still has no state: it has not begun, whatever it was told."""
+    """The same program has asked before and still has no state: it has not begun, whatever orders were sent to it."""
     host = joined()
     host.handle(LeaveWanted("s"))
     host.drained(3, "p", "q", "r", "s")
@@ -196,28 +196,28 @@ def test_R1_an_order_lost_with_its_connection_is_repeated() -> None:
     assert those(effects, ChooseSnapshot) == []
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_R1_a_rejoining_process_starts_over_even_if_its_order_was_lost(there: bool) -> None:
-    """What the epoch has begun with is its former life."""
+@pytest.mark.parametrize("connected", [True, False])
+def test_R1_a_rejoining_process_starts_over_even_if_its_order_was_lost(connected: bool) -> None:
+    """The epoch began with the process as it was before it left."""
     host = CoordinatorHost(RING)
     host.handle(LeaveWanted("r"))
     host.drained(2, "p", "q", "r")
     host.slow = True
     host.handle(JoinWanted("r", (ChannelSpec("q>r", "q", "r"), ChannelSpec("r>p", "r", "p"))))
-    host.handle(*(() if there else (ProcessFailed("r"),)))
+    host.handle(*(() if connected else (ProcessFailed("r"),)))
     host.write()
-    effects = host.handle(ProcessFailed("r"), ProcessWithoutState("r", again=there))
+    effects = host.handle(ProcessFailed("r"), ProcessWithoutState("r", again=connected))
     assert to(effects, "r") == [ReportSettled("r", 1), InstallView("r", host.views()[-1])]
     assert those(effects, ChooseSnapshot) == []
 
 
-def test_a_leave_takes_the_process_and_its_channels_out() -> None:
+def test_a_leave_removes_the_process_and_its_channels() -> None:
     host = joined()
     host.handle(LeaveWanted("s"))
     assert host.views()[-1] == View(3, ("p", "q", "r"), RING.channels)
 
 
-def test_a_leave_of_one_who_must_stay_is_refused_and_changes_nothing() -> None:
+def test_a_leave_of_a_process_that_must_stay_is_refused() -> None:
     host = joined()
     host.lifecycle.membership.staying = {"s": "somebody counts on it"}
     with pytest.raises(UsageError, match="process s cannot leave: somebody counts on it"):
@@ -228,9 +228,9 @@ def test_a_leave_of_one_who_must_stay_is_refused_and_changes_nothing() -> None:
 
 
 def test_E2_the_last_process_may_not_leave() -> None:
-    """Nobody would be left to take a snapshot of."""
+    """Otherwise no process would be left to take a snapshot of."""
     host = CoordinatorHost(RING, slow=True)
-    host.handle(LeaveWanted("p"), LeaveWanted("q"))  # one is on its way to the log, the other waits for it
+    host.handle(LeaveWanted("p"), LeaveWanted("q"))  # one is being logged, the other waits for it
     with pytest.raises(UsageError, match=r"process r cannot leave: .*stop the system instead"):
         host.handle(LeaveWanted("r"))
     host.slow = False
@@ -250,7 +250,7 @@ def test_E2_the_last_process_stays_if_a_rollback_undoes_the_other_join() -> None
     host = CoordinatorHost(alone)
     host.handle(SnapshotWanted())
     host.fragments(S1, "p")
-    host.handle(JOIN_S, LeaveWanted("p"))  # it leaves when s is in
+    host.handle(JOIN_S, LeaveWanted("p"))  # p leaves once s is in the view
     host.handle(ProcessFailed("p"), ProcessWithoutState("p"), SnapshotChosen(str(S1), alone))
     host.drained(3, "p")
     assert host.lifecycle.settled
@@ -266,7 +266,7 @@ def test_a_leaver_is_dismissed_only_when_all_have_drained() -> None:
     assert those(host.drained(3, "r", "s"), Dismiss) == []
 
 
-def test_a_leaver_whose_own_report_comes_last_is_let_go_then() -> None:
+def test_a_leaver_whose_own_report_comes_last_is_dismissed_then() -> None:
     host = joined()
     host.handle(LeaveWanted("s"))
     assert those(host.drained(3, "p", "q", "r"), Dismiss) == []
@@ -274,7 +274,7 @@ def test_a_leaver_whose_own_report_comes_last_is_let_go_then() -> None:
 
 
 def test_a_leaver_that_reports_last_is_dismissed_during_the_next_change() -> None:
-    """E2: its last counts are acknowledged before it is out, also where another view follows at once."""
+    """E2: its last counts are acknowledged before it is dismissed, even if another view follows at once."""
     host = joined()
     host.handle(LeaveWanted("s"), LeaveWanted("r"))
     effects = host.drained(3, "p", "q", "r")
@@ -284,18 +284,18 @@ def test_a_leaver_that_reports_last_is_dismissed_during_the_next_change() -> Non
     assert {order.process for order in those(effects, Dismiss)} == {"s", "r"}
 
 
-def test_a_late_report_of_an_earlier_view_does_not_let_a_leaver_go() -> None:
-    """E2: a sink that leaves is out when it has received all that was sent to it, and only then."""
+def test_a_late_report_of_an_earlier_view_does_not_dismiss_a_leaver() -> None:
+    """E2: a leaving sink is dismissed only after it has received everything that was sent to it."""
     host = joined()
     host.handle(LeaveWanted("s"))
-    # It was asked twice whether it had installed view 2, as after a restart; this is the second answer.
+    # s was asked twice whether it had installed view 2, as after a restart; this is the second answer.
     effects = host.drained(2, "s")
     effects += host.drained(3, "p", "q", "r")
     assert those(effects, Dismiss) == []
     assert those(host.drained(3, "s"), Dismiss) == [Dismiss("s")]
 
 
-def test_one_who_left_may_join_again_with_new_incarnations() -> None:
+def test_a_process_that_left_may_rejoin_with_new_incarnations() -> None:
     host = joined()
     host.handle(LeaveWanted("s"))
     host.drained(3, "p", "q", "r", "s")

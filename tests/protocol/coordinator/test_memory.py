@@ -1,4 +1,4 @@
-"""A coordinator that goes on from a checkpoint's memory is the one that has read the whole log (E7, S1)."""
+"""A coordinator restored from a checkpoint's memory equals one that has read the whole log (E7, S1)."""
 
 import random
 from collections.abc import Callable
@@ -20,8 +20,8 @@ SEEDS_FOR_MUTANTS = range(400)
 FIRST = EntryLogged(EpochStart(1, 0, None, View(1, tuple(NAMES), ())))
 
 
-class Scribe:
-    """Writes logs such as nobody would, of any entries in any order, and mostly such as follow from each other."""
+class LogGenerator:
+    """Generates logs of random entries, of which most follow from each other and some would never occur."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -96,7 +96,7 @@ class Scribe:
 
 
 def random_log(seed: int) -> list[EntryLogged]:
-    return Scribe(seed).log(30)
+    return LogGenerator(seed).log(30)
 
 
 def new_lifecycle(outputs: str) -> Lifecycle:
@@ -116,7 +116,7 @@ def stored(memory: Memory) -> Memory:
 
 
 def memories(log: list[EntryLogged], every: int) -> list[Memory]:
-    """The memory after each entry; each is made from the one `every` entries before, and not from the beginning."""
+    """Return the memory after each entry, each made from the memory `every` entries earlier."""
     found = [stored(remember(replay_lifecycle()))]
     for position in range(1, len(log) + 1):
         lifecycle, base = replay_lifecycle(), max(0, position - every)
@@ -151,7 +151,7 @@ FIELDS = [
 
 
 def without(field: str) -> Callable[[Memory], Memory]:
-    """Return what loses one field of a memory."""
+    """Return a function that resets one field of a memory to its default."""
     _, _, inner = field.partition(".")
     if inner:
         default = getattr(Membered(), inner)
@@ -167,7 +167,7 @@ def without(field: str) -> Callable[[Memory], Memory]:
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_a_memory_that_loses_any_one_field_is_noticed(field: str) -> None:
-    """The property above can fail: for each field some short log tells the difference."""
+    """The property above can fail: for each field, some short log shows the difference."""
     found = False
     for seed in SEEDS_FOR_MUTANTS:
         log = random_log(seed)

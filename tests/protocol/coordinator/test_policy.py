@@ -22,7 +22,7 @@ def test_limits_below_one_are_refused(limit: str, value: int) -> None:
 
 @pytest.mark.parametrize("time", ["interval_us", "pause_us_min", "backoff_us", "backoff_us_max"])
 def test_negative_times_are_refused(time: str) -> None:
-    """A negative interval would want a snapshot at every event: a storm."""
+    """A negative interval would start a snapshot at every event: a storm."""
     with pytest.raises(UsageError):
         msgspec.structs.replace(Policy(), **{time: -1}).check()
 

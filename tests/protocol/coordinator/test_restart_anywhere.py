@@ -1,4 +1,4 @@
-"""E7: the coordinator is lost after each entry of its log in turn; every snapshot still ends, once, and rightly."""
+"""E7: the coordinator crashes after each log entry in turn. Every snapshot still gets exactly one correct outcome."""
 
 from collections import Counter
 
@@ -20,7 +20,7 @@ def cluster_of(shape: tuple[str, ...], protocol: str, seed: int) -> Cluster:
 
 
 def check(cluster: Cluster) -> None:
-    """Every begun snapshot has exactly one outcome, commits hold, nobody holds on to what is over, all is settled."""
+    """Check that each begun snapshot has one outcome, commits hold, nothing ended is still kept, and all is settled."""
     begun = {entry.snapshot for entry in cluster.log if isinstance(entry, Begin)}
     outcomes = Counter(entry.snapshot for entry in cluster.log if isinstance(entry, Commit | Abort))
     assert outcomes == Counter(dict.fromkeys(begun, 1))
@@ -28,7 +28,7 @@ def check(cluster: Cluster) -> None:
         if isinstance(entry, Commit):
             assert cluster.verdicts[entry.snapshot].endswith("holds (self-consistent, signer unknown)")
     assert cluster.lifecycle.settled
-    # What never came to the coordinator's ears has no outcome; its host frees it after a time.
+    # A snapshot that never reached the coordinator has no outcome; its host frees it after a time.
     recording = {(name, snapshot) for name, machine in cluster.machines.items() for snapshot in machine.open}
     assert {held for held in recording | set(cluster.kept) if str(held[1]) in outcomes} == set()
 
@@ -53,7 +53,7 @@ def test_a_crash_after_any_entry_leaves_each_snapshot_one_outcome(
 
 
 def with_losses(shape: tuple[str, ...], protocol: str, seed: int, every: int) -> Cluster:
-    """A cluster that loses its coordinator again and again, and then comes to rest."""
+    """A cluster whose coordinator crashes again and again, and which then comes to rest."""
     cluster = cluster_of(shape, protocol, seed)
     cluster.watched = False
     for count in range(STEPS):

@@ -1,4 +1,4 @@
-"""Rollback as the coordinator decides it (R1): who goes back, when, and to what."""
+"""How the coordinator decides on rollbacks (R1): which processes go back, when, and to which snapshot."""
 
 import msgspec
 import pytest
@@ -57,14 +57,14 @@ def test_without_a_complete_snapshot_everybody_starts_from_the_beginning() -> No
     assert those(effects, RestoreState) == [RestoreState(process, 2, goal, None) for process in "pqr"]
 
 
-def test_a_process_that_comes_back_with_its_state_takes_nobody_back() -> None:
+def test_a_process_that_returns_with_its_state_causes_no_rollback() -> None:
     host = with_one_complete()
     effects = host.handle(ProcessFailed("q"), ProcessReturned("q"))
     assert those(effects, ChooseSnapshot) == []
     assert host.epochs() == []
 
 
-def test_somebody_who_asks_takes_everybody_back_and_nobody_is_blamed() -> None:
+def test_a_requested_rollback_blames_no_process() -> None:
     host = with_one_complete()
     effects = host.handle(RestoreWanted(str(S1), "because"))
     assert those(effects, ChooseSnapshot) == [ChooseSnapshot(str(S1))]
@@ -114,7 +114,7 @@ def test_a_failed_restore_of_an_older_epoch_stops_nothing() -> None:
     assert those(host.handle(CannotRestore("q", 1, "its state does not fit")), Halt) == []
 
 
-def test_a_request_while_a_rollback_is_to_come_says_where_it_goes() -> None:
+def test_a_request_during_a_pending_rollback_chooses_its_snapshot() -> None:
     host = with_one_complete()
     crash(host, "q")
     host.handle(RestoreWanted("older", "because"))
@@ -131,7 +131,7 @@ def test_several_processes_without_state_cause_one_rollback() -> None:
     assert [order.process for order in those(effects, RestoreState)] == ["p", "q", "r"]
 
 
-def test_nothing_begins_while_a_rollback_is_to_come() -> None:
+def test_nothing_begins_while_a_rollback_is_pending() -> None:
     host = with_one_complete(Policy(interval_us=1000))
     crash(host, "q")
     host.handle(SnapshotWanted(), JOIN_S)
@@ -156,7 +156,7 @@ def test_no_snapshot_begins_before_all_processes_are_restored() -> None:
     assert host.begun()[-1].view == 2
 
 
-def test_what_was_open_is_over_with_the_old_epoch_and_is_wanted_again() -> None:
+def test_a_rollback_ends_an_open_snapshot_and_retries_it() -> None:
     host = with_one_complete(Policy(overlapping_max=2, backoff_us=10))
     host.handle(SnapshotWanted())
     host.handle(ProcessWithoutState("q"))
@@ -169,8 +169,8 @@ def test_what_was_open_is_over_with_the_old_epoch_and_is_wanted_again() -> None:
     assert host.begun()[-1].retries == str(S2)
 
 
-def test_a_commit_under_way_ends_before_a_snapshot_is_chosen() -> None:
-    """Output of a committed snapshot may be released: nobody may go back behind it."""
+def test_a_commit_in_progress_ends_before_a_snapshot_is_chosen() -> None:
+    """Output of a committed snapshot may be released already, so no process may go back behind it."""
     host = with_one_complete()
     host.handle(SnapshotWanted())
     host.slow = True
@@ -180,7 +180,7 @@ def test_a_commit_under_way_ends_before_a_snapshot_is_chosen() -> None:
     assert isinstance(host.outcomes()[str(S2)], Commit)
 
 
-def test_a_commit_that_fails_is_waited_for_too() -> None:
+def test_a_rollback_also_waits_for_a_failing_commit() -> None:
     host = with_one_complete()
     host.handle(SnapshotWanted())
     host.slow = True
@@ -199,7 +199,7 @@ def test_a_complete_snapshot_is_committed_only_if_the_rollback_is_refused() -> N
 
 
 @pytest.mark.parametrize("kind", ["begin", "view"])
-def test_what_is_on_its_way_to_the_log_is_waited_for(kind: str) -> None:
+def test_a_rollback_waits_for_pending_log_entries(kind: str) -> None:
     host = with_one_complete()
     host.slow = True
     host.handle(SnapshotWanted() if kind == "begin" else LeaveWanted("r"))
@@ -214,7 +214,7 @@ def commit_by_another(host: CoordinatorHost) -> None:
     host.catch_up()
 
 
-def test_a_commit_between_the_choice_and_its_answer_makes_it_choose_again() -> None:
+def test_a_commit_while_a_snapshot_is_chosen_repeats_the_choice() -> None:
     host = with_one_complete()
     host.handle(SnapshotWanted())
     host.handle(ProcessWithoutState("q"))
@@ -224,7 +224,7 @@ def test_a_commit_between_the_choice_and_its_answer_makes_it_choose_again() -> N
     assert [entry.restored for entry in host.epochs()] == [str(S2)]
 
 
-def test_an_epoch_that_loses_its_place_is_chosen_again() -> None:
+def test_an_epoch_that_loses_its_log_position_is_chosen_again() -> None:
     host = with_one_complete()
     host.handle(ProcessWithoutState("q"))
     host.slow = True
@@ -236,7 +236,7 @@ def test_an_epoch_that_loses_its_place_is_chosen_again() -> None:
     assert len(host.epochs()) == 1
 
 
-def test_a_commit_before_an_epoch_starts_another_and_nobody_enters_it() -> None:
+def test_a_commit_logged_before_an_epoch_replaces_that_epoch() -> None:
     host = with_one_complete()
     host.handle(SnapshotWanted())
     host.handle(ProcessWithoutState("q"))
@@ -255,20 +255,20 @@ def test_a_commit_before_an_epoch_starts_another_and_nobody_enters_it() -> None:
     assert {order.epoch for order in those(effects, RestoreState)} == {3}
 
 
-def test_the_epoch_of_another_coordinator_is_followed_and_is_enough() -> None:
+def test_the_epoch_of_another_coordinator_is_adopted() -> None:
     host = with_one_complete()
     host.handle(ProcessWithoutState("q"))
     goal = renumbered(RING, 2)
     host.log.append(EpochStart(2, 0, str(S1), goal))
-    told = those(host.catch_up(), RestoreState)
-    assert [order.process for order in told] == ["p", "q", "r"]
+    orders = those(host.catch_up(), RestoreState)
+    assert [order.process for order in orders] == ["p", "q", "r"]
     chosen(host)
     assert [entry.epoch for entry in host.epochs()] == [2]
-    # Who was told by that other one is not known here: one without state has been running, for all one knows.
+    # This coordinator does not know which processes the other one restored. One without state may have been running.
     assert those(crash(host, "q"), ChooseSnapshot) == [ChooseSnapshot(None)]
 
 
-def test_an_answer_to_nothing_is_ignored() -> None:
+def test_unexpected_answers_are_ignored() -> None:
     host = with_one_complete()
     chosen(host)
     host.handle(RestoreRefused("no"), AppendLost(EpochStart(2, 0)))

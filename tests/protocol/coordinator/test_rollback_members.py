@@ -1,4 +1,4 @@
-"""Who is told of a rollback (R1): those who are away, join, have left, or are leaving."""
+"""Which processes a rollback reaches (R1), if some are disconnected, join, have left, or are leaving."""
 
 from tests.protocol.coordinator_host import CoordinatorHost, those
 from tests.protocol.playbook import view
@@ -22,7 +22,7 @@ from strobe.protocol.coordinator.messages import (
 from strobe.protocol.values.view import View
 
 
-def test_who_is_away_is_told_when_it_comes_back() -> None:
+def test_a_disconnected_process_is_restored_when_it_returns() -> None:
     host = with_one_complete()
     host.handle(ProcessFailed("q"), ProcessFailed("r"), ProcessWithoutState("q"))
     assert [order.process for order in those(chosen(host), RestoreState)] == ["p", "q"]
@@ -40,7 +40,7 @@ def test_a_process_arriving_before_a_rollback_is_ordered_with_the_others() -> No
     assert [order.process for order in those(chosen(host), RestoreState)] == ["p", "q", "r"]
 
 
-def test_a_crash_after_being_told_causes_another_rollback() -> None:
+def test_a_crash_after_the_restore_order_causes_another_rollback() -> None:
     host = with_one_complete()
     crash(host, "q")
     chosen(host)
@@ -50,7 +50,7 @@ def test_a_crash_after_being_told_causes_another_rollback() -> None:
     assert host.lifecycle.view.number == 3
 
 
-def test_a_crash_while_the_epoch_is_on_its_way_causes_no_other() -> None:
+def test_a_crash_while_the_epoch_is_being_logged_causes_no_other() -> None:
     host = with_one_complete()
     crash(host, "q")
     host.slow = True
@@ -61,7 +61,7 @@ def test_a_crash_while_the_epoch_is_on_its_way_causes_no_other() -> None:
     assert len(host.epochs()) == 1
 
 
-def test_one_that_joined_later_is_told_to_forget_all_and_joins_again() -> None:
+def test_a_process_that_joined_later_is_reset_and_joins_again() -> None:
     host = with_one_complete()
     host.handle(JOIN_S)
     host.drained(2, "p", "q", "r", "s")
@@ -76,7 +76,7 @@ def test_one_that_joined_later_is_told_to_forget_all_and_joins_again() -> None:
     assert {spec.incarnation for spec in joined.channels if "s" in (spec.source, spec.target)} == {4}
 
 
-def test_one_that_joined_later_and_was_away_is_told_when_it_comes_back() -> None:
+def test_a_disconnected_later_joiner_is_reset_when_it_returns() -> None:
     host = with_one_complete()
     host.handle(JOIN_S)
     host.drained(2, "p", "q", "r", "s")
@@ -85,13 +85,13 @@ def test_one_that_joined_later_and_was_away_is_told_when_it_comes_back() -> None
     assert those(host.handle(ProcessWithoutState("s", epoch=1)), Reset) == [Reset("s")]
 
 
-def test_one_that_lost_its_state_while_it_joined_takes_everybody_back() -> None:
+def test_a_joiner_that_loses_its_state_rolls_all_back() -> None:
     host = with_one_complete()
     host.handle(JOIN_S)
     assert those(crash(host, "s"), ChooseSnapshot) == [ChooseSnapshot(None)]
 
 
-def test_a_join_that_was_waiting_is_asked_for_again() -> None:
+def test_a_rollback_resets_a_pending_joiner() -> None:
     host = with_one_complete()
     crash(host, "q")
     host.handle(JOIN_S)
@@ -100,7 +100,7 @@ def test_a_join_that_was_waiting_is_asked_for_again() -> None:
     assert host.views() == []
 
 
-def test_a_leave_that_was_undone_is_made_again() -> None:
+def test_an_undone_leave_is_repeated() -> None:
     host = with_one_complete()
     host.handle(LeaveWanted("r"))
     crash(host, "q")
@@ -110,8 +110,8 @@ def test_a_leave_that_was_undone_is_made_again() -> None:
     assert host.views()[-1].processes == ("p", "q")
 
 
-def back_to_one_with_r(host: CoordinatorHost, *blank: str) -> None:
-    """Someone asks for S1, which r is in; those who are not there yet come then, and everybody goes back."""
+def roll_back_to_one_with_r(host: CoordinatorHost, *blank: str) -> None:
+    """Request S1, which includes r, connect the `blank` processes without state, and complete the rollback."""
     host.handle(RestoreWanted(str(S1), "someone asks for it"))
     chosen(host)
     assert host.lifecycle.view == renumbered(RING, 3)
@@ -120,12 +120,12 @@ def back_to_one_with_r(host: CoordinatorHost, *blank: str) -> None:
 
 
 def test_E2_R1_a_complete_leave_is_not_repeated_after_a_restart() -> None:
-    """That a process was let go is not in the log. Who asks for a snapshot that has it wants it back."""
+    """The log does not record dismissals. A request for a snapshot that includes the process wants it back."""
     host = with_one_complete()
     host.handle(LeaveWanted("r"))
     assert those(host.drained(2, "p", "q", "r"), Dismiss) == [Dismiss("r")]
     host.restart()
-    back_to_one_with_r(host, "p", "q", "r")
+    roll_back_to_one_with_r(host, "p", "q", "r")
     assert host.lifecycle.settled
     assert host.views()[-1].number == 2
 
@@ -135,11 +135,11 @@ def test_an_undone_leave_is_repeated_if_the_leaver_reported_again() -> None:
     host.handle(LeaveWanted("r"))
     host.restart()
     host.handle(ProcessReturned("r"))
-    back_to_one_with_r(host, "p", "q")
+    roll_back_to_one_with_r(host, "p", "q")
     assert host.views()[-1] == View(4, ("p", "q"), RING.channels[:1])
 
 
-def test_a_leave_under_way_is_repeated_after_an_automatic_rollback() -> None:
+def test_a_leave_in_progress_is_repeated_after_an_automatic_rollback() -> None:
     host = with_one_complete()
     host.handle(LeaveWanted("r"))
     host.restart()
@@ -157,7 +157,7 @@ def test_a_process_arriving_before_a_refused_rollback_still_begins() -> None:
     assert those(host.handle(RestoreRefused("it is damaged")), RestoreState) == [RestoreState("q", 1, RING, None)]
 
 
-def test_one_that_has_left_for_good_and_is_needed_again_just_has_to_come() -> None:
+def test_a_dismissed_process_of_the_restored_snapshot_may_return() -> None:
     host = with_one_complete()
     host.handle(LeaveWanted("r"))
     assert those(host.drained(2, "p", "q", "r"), Dismiss) == [Dismiss("r")]
@@ -172,8 +172,8 @@ def test_one_that_has_left_for_good_and_is_needed_again_just_has_to_come() -> No
     assert host.lifecycle.settled
 
 
-def test_one_that_has_left_and_said_so_twice_is_not_taken_for_there() -> None:
-    """R1: else it would be told to restore where nobody hears it, and its return would take everybody back again."""
+def test_a_leaver_that_reports_twice_does_not_count_as_connected() -> None:
+    """R1: otherwise it would get a restore order that nobody receives, and its return would roll all back again."""
     host = with_one_complete()
     host.handle(LeaveWanted("r"))
     host.drained(2, "p", "q", "r", "r")
@@ -185,7 +185,9 @@ def test_one_that_has_left_and_said_so_twice_is_not_taken_for_there() -> None:
 
 
 def test_a_leaver_without_state_may_exit_if_its_messages_were_received() -> None:
-    """E2: nobody needs its state any more; a former coordinator may have let it go, which is not in the log."""
+    """E2: nobody needs its state any more. An earlier coordinator may have dismissed it; the log does not record
+    that.
+    """
     host = CoordinatorHost(RING)
     host.handle(LeaveWanted("r"))
     host.restart()
@@ -197,7 +199,7 @@ def test_a_leaver_without_state_may_exit_if_its_messages_were_received() -> None
 
 
 def test_E2_E7_a_leave_before_a_begin_is_over_for_the_next_coordinator() -> None:
-    """A snapshot begins when all that a leaver sent was received: nobody need come back to say so."""
+    """A snapshot begins only after all messages of a leaver were received, so it need not return to report this."""
     host = CoordinatorHost(RING)
     host.handle(LeaveWanted("r"))
     host.drained(2, "p", "q", "r")
@@ -210,7 +212,7 @@ def test_E2_E7_a_leave_before_a_begin_is_over_for_the_next_coordinator() -> None
 
 
 def test_E2_E7_a_leaver_without_channels_still_leaves_after_a_restart() -> None:
-    """Snapshots begin without it: that one has begun does not say that it has received all that was sent to it."""
+    """Snapshots begin without it, so a begin does not mean that it has received everything that was sent to it."""
     host = CoordinatorHost(view("p>q", "q>p", "p>r"))
     host.handle(LeaveWanted("r"))
     host.drained(2, "p", "q")
@@ -238,10 +240,10 @@ def test_a_leaver_without_state_whose_messages_are_missing_rolls_all_back() -> N
     assert those(host.handle(ProcessWithoutState("r")), ChooseSnapshot) == [ChooseSnapshot(None)]
 
 
-def test_one_that_was_leaving_and_is_in_no_restored_view_may_go() -> None:
+def test_a_leaver_outside_the_restored_view_is_dismissed() -> None:
     host = CoordinatorHost(RING)
     host.handle(LeaveWanted("r"))
-    host.drained(2, "p", "q")  # r has not reported itself yet
+    host.drained(2, "p", "q")  # r has not reported yet
     host.handle(SnapshotWanted())
     host.fragments(S1, "p", "q", view=2)
     crash(host, "q")

@@ -1,4 +1,4 @@
-"""Rollback (R1) across restarts of the coordinator, and processes that fail again and again."""
+"""Rollback (R1) across restarts of the coordinator, and processes that fail repeatedly."""
 
 import pytest
 from tests.protocol.coordinator_host import CoordinatorHost, those, to
@@ -38,7 +38,7 @@ from strobe.protocol.coordinator.messages import (
 from strobe.protocol.values.log_entries import Abort, Begin, EpochStart, Pin, ViewChange
 
 
-def test_news_of_an_older_epoch_is_ignored() -> None:
+def test_reports_of_an_older_epoch_are_ignored() -> None:
     host = with_one_complete()
     roll_back(host, "q")
     before = len(host.log)
@@ -49,7 +49,7 @@ def test_news_of_an_older_epoch_is_ignored() -> None:
     assert host.lifecycle.epoch == 2
 
 
-def test_the_view_and_the_epoch_come_back_from_the_log() -> None:
+def test_a_restart_reads_the_view_and_the_epoch_from_the_log() -> None:
     host = with_one_complete()
     host.handle(JOIN_S)
     host.drained(2, "p", "q", "r", "s")
@@ -60,7 +60,7 @@ def test_the_view_and_the_epoch_come_back_from_the_log() -> None:
     assert host.lifecycle.rollback.newest == str(S1)
 
 
-def test_after_a_restart_everybody_is_taken_for_started() -> None:
+def test_after_a_restart_all_processes_count_as_started() -> None:
     host = with_one_complete()
     host.restart()
     assert those(host.handle(ProcessWithoutState("q")), ChooseSnapshot) == [ChooseSnapshot(None)]
@@ -70,17 +70,19 @@ def test_after_a_restart_everybody_is_taken_for_started() -> None:
     assert len(host.epochs()) == 1
 
 
-@pytest.mark.parametrize("told", [False, True])
-def test_a_restart_during_a_rollback_makes_another_if_needed(told: bool) -> None:
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_restart_during_a_rollback_makes_another_if_needed(ordered: bool) -> None:
     host = with_one_complete()
     crash(host, "q")
-    if told:
+    if ordered:
         chosen(host)
     host.restart()
-    effects = host.handle(ProcessWithoutState("p", epoch=1) if told else ProcessWithoutState("q"))
+    effects = host.handle(ProcessWithoutState("p", epoch=1) if ordered else ProcessWithoutState("q"))
     assert those(effects, ChooseSnapshot) == [ChooseSnapshot(None)]
     host.handle(ProcessWithoutState("q"), ProcessWithoutState("r", epoch=1))
-    assert [order.process for order in those(chosen(host), RestoreState)] == (["p", "q", "r"] if told else ["q", "r"])
+    assert [order.process for order in those(chosen(host), RestoreState)] == (
+        ["p", "q", "r"] if ordered else ["q", "r"]
+    )
     assert host.epochs()[-1].blamed is None
 
 
@@ -109,7 +111,7 @@ def test_the_first_epoch_starts_each_process_when_it_connects() -> None:
     assert len(host.epochs()) == 1
 
 
-def test_who_comes_before_the_first_epoch_is_in_the_log_is_told_when_it_is() -> None:
+def test_an_early_process_starts_once_the_first_epoch_is_logged() -> None:
     host = CoordinatorHost(RING, epoch=0, slow=True)
     host.restart()
     assert those(host.handle(ProcessWithoutState("p")), RestoreState) == []
@@ -117,7 +119,7 @@ def test_who_comes_before_the_first_epoch_is_in_the_log_is_told_when_it_is() -> 
 
 
 @pytest.mark.parametrize("faster", [Pin(str(S1), True, 0), EpochStart(1, 0, None, RING, "another one")])
-def test_the_first_epoch_is_begun_once_whoever_is_faster(faster: Pin | EpochStart) -> None:
+def test_the_first_epoch_begins_once_even_after_a_lost_race(faster: Pin | EpochStart) -> None:
     host = CoordinatorHost(RING, epoch=0, slow=True)
     host.restart()
     host.log.append(faster)
@@ -128,7 +130,7 @@ def test_the_first_epoch_is_begun_once_whoever_is_faster(faster: Pin | EpochStar
 
 
 def test_a_start_from_the_beginning_has_the_view_of_the_first_epoch() -> None:
-    """Whatever the description of the system says by now."""
+    """Even if the description of the system has changed since."""
     host = CoordinatorHost(RING, epoch=0)
     host.restart()
     host.first_view = view("p>q")
@@ -152,7 +154,7 @@ def test_with_rollbacks_max_0_a_process_without_crashes_may_join() -> None:
     assert host.lifecycle.rollback.join_refusal("s", host.now_us) is None
 
 
-def test_all_that_a_stopped_coordinator_says_is_that_it_is_stopped() -> None:
+def test_a_stopped_coordinator_only_reports_that_it_is_stopped() -> None:
     host = with_one_complete(Policy(rollbacks_max=0))
     (halt,) = those(crash(host, "q"), Halt)
     assert host.handle(ProcessWithoutState("r"), ProcessReturned("p")) == [halt, halt]
@@ -162,7 +164,7 @@ def test_all_that_a_stopped_coordinator_says_is_that_it_is_stopped() -> None:
     assert host.views() == host.epochs() == []
 
 
-def test_blame_is_counted_for_each_process_by_itself_and_for_a_while_only() -> None:
+def test_blame_is_counted_per_process_and_within_a_time_window() -> None:
     host = with_one_complete(Policy(rollbacks_max=1, rollback_window_us=SECOND))
     roll_back(host, "q")
     roll_back(host, "r")
@@ -173,7 +175,7 @@ def test_blame_is_counted_for_each_process_by_itself_and_for_a_while_only() -> N
     assert those(crash(host, "q"), Halt)
 
 
-def test_blame_survives_the_coordinator() -> None:
+def test_blame_survives_a_restart_of_the_coordinator() -> None:
     host = with_one_complete(Policy(rollbacks_max=1))
     roll_back(host, "q")
     host.restart()
@@ -181,7 +183,7 @@ def test_blame_survives_the_coordinator() -> None:
     assert those(crash(host, "q"), Halt)
 
 
-def test_a_system_that_was_started_anew_as_a_whole_blames_nobody() -> None:
+def test_a_restart_of_the_whole_system_blames_nobody() -> None:
     host = with_one_complete(Policy(rollbacks_max=0))
     host.restart()
     effects = host.handle(ProcessWithoutState("p"), ProcessWithoutState("q"), ProcessWithoutState("r"))
@@ -189,7 +191,7 @@ def test_a_system_that_was_started_anew_as_a_whole_blames_nobody() -> None:
     assert those(effects, ChooseSnapshot) == [ChooseSnapshot(None)]
 
 
-def test_somebody_who_asks_again_and_again_is_not_blamed() -> None:
+def test_repeated_requests_for_a_rollback_blame_nobody() -> None:
     host = with_one_complete(Policy(rollbacks_max=0))
     for _ in range(3):
         host.handle(RestoreWanted(str(S1), "because"))
@@ -206,7 +208,7 @@ def test_E3_a_failed_recording_aborts_its_snapshot_and_is_retried() -> None:
     assert host.begun()[-1].retries == str(S1)
 
 
-def test_a_recording_that_fails_for_what_is_over_already_changes_nothing() -> None:
+def test_a_failed_recording_of_an_ended_snapshot_changes_nothing() -> None:
     host = with_one_complete()
     host.handle(RecordingFailed(S1, "q", "the disk is full"))
     assert host.aborts() == []
@@ -215,14 +217,14 @@ def test_a_recording_that_fails_for_what_is_over_already_changes_nothing() -> No
 
 
 def test_R1_a_process_without_state_gets_no_view_before_a_rollback() -> None:
-    """It would begin from nothing, in an epoch that is about to end."""
+    """Otherwise it would begin from nothing, in an epoch that is about to end."""
     host = with_one_complete()
     host.slow = True
-    host.handle(LeaveWanted("r"))  # the view without it is on its way
+    host.handle(LeaveWanted("r"))  # the view without r is being logged
     crash(host, "p")
-    assert [told.process for told in those(host.write(), InstallView)] == ["q", "r"]
+    assert [order.process for order in those(host.write(), InstallView)] == ["q", "r"]
     host.write()
-    assert "p" in [told.process for told in those(chosen(host) + host.write(), RestoreState)]
+    assert "p" in [order.process for order in those(chosen(host) + host.write(), RestoreState)]
     assert host.lifecycle.rollback.stateless == set()
 
 
@@ -231,10 +233,10 @@ def test_R1_a_process_in_a_snapshot_of_this_epoch_has_started_in_it() -> None:
     other = CoordinatorHost(RING, log=one.log)
     other.catch_up()
     one.handle(ProcessFailed("q"))
-    other.handle(ProcessReturned("q"))  # it has found the other coordinator
+    other.handle(ProcessReturned("q"))  # q has found the other coordinator
     crash(one, "p")
     chosen(one)
-    other.catch_up()  # which tells it to begin the epoch
+    other.catch_up()  # the other coordinator orders q to begin the epoch
     other.drained(2, "p", "q", "r")
     other.handle(SnapshotWanted())
     other.fragments(other.last_begun(), "p", "q", "r", view=2)
@@ -248,8 +250,8 @@ def test_R1_an_overtaken_epoch_starts_no_process_without_state() -> None:
     host = with_one_complete()
     crash(host, "p")
     host.slow = True
-    chosen(host)  # the epoch is on its way
-    host.lifecycle.rollback.committed(str(S2), host.lifecycle.view)  # and is overtaken there
+    chosen(host)  # the epoch is being logged
+    host.lifecycle.rollback.committed(str(S2), host.lifecycle.view)  # and a commit gets into the log before it
     host.write()
     assert host.lifecycle.rollback.stateless == {"p"}
 
@@ -257,7 +259,7 @@ def test_R1_an_overtaken_epoch_starts_no_process_without_state() -> None:
 def test_a_time_out_names_the_rollback_that_the_commit_waited_for() -> None:
     host = CoordinatorHost(RING)
     host.handle(SnapshotWanted())
-    host.handle(RestoreWanted(None, "because"))  # whereto is not chosen yet
+    host.handle(RestoreWanted(None, "because"))  # the snapshot to restore is not chosen yet
     host.fragments(host.last_begun(), "p", "q", "r")
     host.at(host.now_us + host.lifecycle.policy.timeout_us)
     (reason,) = [entry.reason for entry in host.log if isinstance(entry, Abort)]

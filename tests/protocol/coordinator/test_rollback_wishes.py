@@ -1,7 +1,7 @@
-"""Whereto everybody goes back, and whether as a fork, when requests and crashes meet (R1, R2).
+"""Which snapshot a rollback restores, and whether it forks, when requests and crashes coincide (R1, R2).
 
-A fork belongs to the snapshot that it was asked for with: output that was released since does not stand against that
-one, and against no other.
+A fork belongs to the snapshot that it was requested with: output released since then does not prevent a rollback to
+that snapshot, but it does prevent a rollback to any other.
 """
 
 import pytest
@@ -13,19 +13,19 @@ from strobe.protocol.coordinator.messages import ChooseSnapshot, RestoreRefused,
 X, Y = "000001-00000007-coordinator", "000001-00000008-coordinator"
 
 
-def epoch_on_its_way(host: CoordinatorHost) -> None:
-    """A snapshot is chosen, and the epoch that starts with it waits to be written."""
+def choose_on_a_slow_log(host: CoordinatorHost) -> None:
+    """Choose a snapshot; the log entry of its epoch waits to be written."""
     host.slow = True
     chosen(host)
 
 
 @pytest.mark.parametrize("fork", [False, True])
-def test_R2_a_request_during_a_rollback_forks_only_if_it_says_so(
+def test_R2_a_request_during_a_rollback_forks_only_if_it_asks_to(
     fork: bool,
 ) -> None:
     host = with_one_complete()
     crash(host, "q")
-    epoch_on_its_way(host)
+    choose_on_a_slow_log(host)
     host.handle(RestoreWanted(X, "because", fork))
     effects = host.write()
     assert those(effects, ChooseSnapshot) == [ChooseSnapshot(X, fork)]
@@ -33,10 +33,10 @@ def test_R2_a_request_during_a_rollback_forks_only_if_it_says_so(
 
 
 @pytest.mark.parametrize("fork", [False, True])
-def test_R2_a_later_request_forks_only_if_it_says_so_itself(fork: bool) -> None:
+def test_R2_a_later_request_forks_only_if_it_asks_to(fork: bool) -> None:
     host = with_one_complete()
     host.handle(RestoreWanted(X, "to fork" if not fork else "to go back", not fork))
-    epoch_on_its_way(host)
+    choose_on_a_slow_log(host)
     host.handle(RestoreWanted(Y, "the later one", fork))
     assert those(host.write(), ChooseSnapshot) == [ChooseSnapshot(Y, fork)]
     host.slow = False
@@ -44,7 +44,7 @@ def test_R2_a_later_request_forks_only_if_it_says_so_itself(fork: bool) -> None:
     assert [(entry.fork, entry.reason) for entry in host.epochs()][-1] == (fork, "the later one")
 
 
-def test_R2_after_a_fork_was_refused_the_newest_is_no_fork() -> None:
+def test_R2_after_a_refused_fork_the_newest_is_restored_without_fork() -> None:
     host = with_one_complete()
     host.handle(RestoreWanted(X, "because", fork=True))
     crash(host, "q")
@@ -68,13 +68,13 @@ def test_a_request_for_the_newest_does_not_change_a_pending_rollback() -> None:
 
 
 def test_a_commit_that_overtakes_a_restarted_fork_is_restored_as_a_fork() -> None:
-    """It was committed in the fork, whose output goes on in a file of its own."""
+    """S2 was committed in the fork, whose output continues in a file of its own."""
     host = with_one_complete()
     host.handle(RestoreWanted(str(S1), "because", fork=True))
     chosen(host)
     host.drained(2, "p", "q", "r")
     crash(host, "q")
-    epoch_on_its_way(host)
+    choose_on_a_slow_log(host)
     host.lifecycle.rollback.committed(str(S2), host.lifecycle.view)
     assert those(host.write(), ChooseSnapshot) == [ChooseSnapshot(str(S2), fork=True)]
     assert [entry.fork for entry in host.epochs()] == [True, True]

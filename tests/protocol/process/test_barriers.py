@@ -1,4 +1,4 @@
-"""Barriers, rule by rule: aligned (A1-A5), unaligned (U1, U2), aligned with a time after which it is not (T1-T4)."""
+"""Barriers, rule by rule: aligned (A1-A5), unaligned (U1, U2), and aligned up to a time limit (T1-T4)."""
 
 import pytest
 from tests.protocol.playbook import (
@@ -40,7 +40,7 @@ from strobe.protocol.process.events import (
 
 S1, S2, S3 = snapshot_id(1), snapshot_id(2), snapshot_id(3)
 
-# p joins q and r, and goes on to s.
+# p has inputs from q and r, and sends to s.
 JOIN = view("q>p", "r>p", "p>s")
 BARRIERS = ("aligned", "unaligned", "aligned-then-unaligned")
 
@@ -50,7 +50,7 @@ def barrier(snapshot, sent_count=0, view=1):
 
 
 def turn(channel, snapshot, sent_count=0):
-    """A barrier whose turn has come."""
+    """A barrier received in its place behind the frames before it."""
     return MarkerReceived(channel, barrier(snapshot, sent_count))
 
 
@@ -98,7 +98,7 @@ def test_inputs_are_held_at_their_barrier_until_the_last_one() -> None:
     assert in_flight(fragment) == {"qp": [], "rp": []}
 
 
-def test_a_host_that_hands_over_what_is_held_back_is_told_so() -> None:
+def test_delivering_a_held_back_frame_is_a_violation() -> None:
     play = Playbook(Aligned("p", JOIN))
     play.handle(turn("qp", S1))
     assert not play.machine.take_plain("qp", frame(1, "behind"))
@@ -129,7 +129,7 @@ def test_the_end_of_a_snapshot_resumes_inputs_and_ignores_late_barriers(end) -> 
     assert not play.machine.is_under_way(S1)
 
 
-def test_another_view_lets_inputs_go() -> None:
+def test_a_view_change_resumes_held_inputs() -> None:
     play = Playbook(Aligned("p", JOIN))
     play.handle(turn("qp", S1))
     effects = play.handle(ViewInstalled(view("q>p", "r>p", "p>s", number=2)))
@@ -158,18 +158,18 @@ def test_frames_waiting_here_and_at_the_sender_are_joined_in_order() -> None:
     play >> received("rp", later) << [deliver("rp", later)]
 
 
-def test_what_was_sent_after_the_cut_is_not_overtaken() -> None:
+def test_frames_sent_after_the_cut_are_not_in_flight() -> None:
     play = Playbook(Unaligned("p", view("q>p")))
     fragment = play.finishes(arrived("qp", S1, 1, [frame(1, "before"), frame(2, "after")]))
     assert in_flight(fragment) == {"qp": ["before"]}
 
 
-def test_a_barrier_that_lacks_what_it_says_it_overtook_is_a_violation() -> None:
+def test_a_barrier_without_all_overtaken_messages_is_a_violation() -> None:
     with pytest.raises(ProtocolViolation, match="3 messages were sent before it; 1 were received or overtaken"):
         Playbook(Unaligned("p", JOIN)).handle(arrived("qp", S1, 3, [frame(1, "one")]))
 
 
-def test_overlapping_unaligned_snapshots_are_told_apart() -> None:
+def test_overlapping_unaligned_snapshots_are_kept_separate() -> None:
     play = Playbook(Unaligned("p", JOIN))
     play.handle(arrived("qp", S1))
     play.handle(arrived("qp", S2, 1, [frame(1, "between")]))
@@ -182,13 +182,13 @@ def test_overlapping_unaligned_snapshots_are_told_apart() -> None:
 # Aligned, then unaligned
 
 
-def test_the_time_runs_from_the_first_barrier_that_reaches_the_machine() -> None:
+def test_the_time_limit_starts_at_the_first_barrier_to_arrive() -> None:
     play = Playbook(AlignedThenUnaligned("p", JOIN))
     play >> arrived("qp", S1, 1, [frame(1, "waits")], overtakes=False) << [SetAlignmentTimer(S1)]
     play.ignores(arrived("rp", S1, overtakes=False))
 
 
-def test_within_the_time_it_is_aligned() -> None:
+def test_within_the_time_limit_a_snapshot_is_aligned() -> None:
     play = Playbook(AlignedThenUnaligned("p", JOIN))
     play.handle(arrived("qp", S1, overtakes=False))
     play >> turn("qp", S1) << [HoldChannel("qp", S1)]
@@ -222,7 +222,7 @@ def test_a_late_barrier_ends_its_channel_when_it_reaches_the_machine() -> None:
     assert in_flight(fragment) == {"qp": [], "rp": ["one", "two"]}
 
 
-def test_a_barrier_that_overtakes_turns_its_receiver_at_once() -> None:
+def test_an_overtaking_barrier_makes_its_receiver_record_at_once() -> None:
     play = Playbook(AlignedThenUnaligned("p", JOIN))
     effects = play.handle(arrived("qp", S1, 1, [], [frame(1, "there")]))
     assert effects == [RecordState(S1), SendBarrier("ps", barrier(S1))]
@@ -237,7 +237,7 @@ def test_waiting_barriers_are_sent_again_ahead_after_the_time_limit() -> None:
     play.ignores(AlignmentTimedOut(S1))
 
 
-def test_an_abort_frees_what_turned_unaligned() -> None:
+def test_an_abort_drops_a_recording_that_became_unaligned() -> None:
     play = Playbook(AlignedThenUnaligned("p", JOIN))
     play.handle(arrived("qp", S1))
     play >> SnapshotAborted(S1) << [DropRecording(S1, "aborted")]
@@ -263,7 +263,7 @@ def test_a_cycle_is_refused_by_name(protocol, channels, cycle) -> None:
 
 
 @pytest.mark.parametrize("protocol", BARRIERS)
-def test_barriers_take_any_topology_without_a_cycle_and_fifo_channels_only(protocol) -> None:
+def test_barriers_allow_any_topology_of_fifo_channels_without_a_cycle(protocol) -> None:
     check_channels(protocol, view("a>b", "a>c", "b>d", "c>d", "a>d:short", "a>d:long", "e>d", alone=["f"]))
     with pytest.raises(UsageError, match="needs fifo channels"):
         check_channels(protocol, view("a>b", kind="unordered"))

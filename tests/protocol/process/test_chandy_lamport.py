@@ -26,7 +26,7 @@ from strobe.protocol.values.view import ChannelSpec
 
 S1, S2, S3 = snapshot_id(1), snapshot_id(2), snapshot_id(3)
 
-# p is joined with q and r in both directions.
+# p has channels to and from q and r.
 TRIANGLE = view("p>q", "q>p", "p>r", "r>p")
 
 
@@ -57,7 +57,7 @@ def test_a_request_that_comes_after_the_marker_does_nothing() -> None:
     play.ignores(request(S1))
 
 
-def test_a_counter_that_leaps_too_far_is_ignored_and_not_counted_on_from() -> None:
+def test_a_counter_that_leaps_too_far_is_ignored() -> None:
     play = p()
     play.ignores(marker("qp", SnapshotId(1, 2**63 - 1, "q")))
     play.ignores(request(SnapshotId(1, 2**40, "q")))
@@ -206,7 +206,7 @@ def test_overlapping_snapshots_each_record_their_own_channel_state() -> None:
     assert (first.received["qp"].count, second.received["qp"].count) == (0, 1)
 
 
-def test_ids_with_the_same_counter_are_told_apart_by_their_initiator() -> None:
+def test_ids_with_the_same_counter_differ_by_their_initiator() -> None:
     by_q, by_r = SnapshotId(1, 1, "q"), SnapshotId(1, 1, "r")
     play = p()
     assert play.handle(marker("qp", by_q))[0] == RecordState(by_q)
@@ -262,7 +262,7 @@ def test_two_channels_between_the_same_pair_each_get_and_need_a_marker() -> None
     assert in_flight(play.finishes(marker("4", S1))) == {"3": [], "4": ["in flight"]}
 
 
-def test_a_process_takes_part_in_the_channels_of_its_own_component_only() -> None:
+def test_a_process_records_only_channels_of_its_own_component() -> None:
     play = p(view("p>q", "q>p", "r>s", "s>r"))
     play >> request(S1) << [RecordState(S1), send_marker("pq", S1)]
     fragment = play.finishes(marker("qp", S1))

@@ -22,7 +22,7 @@ ABC = [frame(1, "a"), frame(2, "b", "c"), frame(4, "d")]
 
 
 def facts(end: Incoming) -> dict[str, Any]:
-    """All that an incoming end knows."""
+    """Return everything that an incoming end stores."""
     values = {name: getattr(end, name) for name in Incoming.__slots__}
     return {**values, "ahead": set(end.ahead)}
 
@@ -34,7 +34,7 @@ def taken(spec: ChannelSpec, *frames: Frame) -> Incoming:
     return incoming
 
 
-# What a FIFO channel does not let through
+# Frames that a FIFO channel refuses
 
 
 @pytest.mark.parametrize(
@@ -116,12 +116,12 @@ def test_an_unordered_channel_remembers_only_what_is_ahead_of_a_gap() -> None:
     assert incoming.next_ordinal == 50
 
 
-# A violation reaches the host, and the machine is as it was
+# A violation reaches the host and leaves the machine unchanged
 
 
 @pytest.mark.parametrize("protocol", [ChandyLamport, LaiYang])
 @pytest.mark.parametrize("ordinal", [2, 4], ids=["duplicate", "gap"])
-def test_a_violation_leaves_the_frontier_and_open_recordings_as_they_were(protocol, ordinal: int) -> None:
+def test_a_violation_changes_no_frontier_and_no_open_recording(protocol, ordinal: int) -> None:
     play = Playbook(protocol("p", view("q>p", "r>p")))
     play.handle(received("qp", frame(1, "a")))
     play.handle(request(snapshot_id(1)))
@@ -139,7 +139,7 @@ def test_a_violation_leaves_the_frontier_and_open_recordings_as_they_were(protoc
     ids=["fifo gap", "fifo duplicate", "unordered duplicate"],
 )
 def test_a_lai_yang_process_records_nothing_for_a_refused_frame(kind: str, ordinal: int) -> None:
-    """The host never sees the effects of a step that raises, so nothing may have been recorded in it."""
+    """The host never sees the effects of a step that raises, so such a step must record nothing."""
     play = Playbook(LaiYang("p", view("q>p", kind=kind)))
     play.handle(received("qp", frame(1, "a")))
     with pytest.raises(ProtocolViolation):
@@ -160,7 +160,7 @@ def test_a_frame_on_a_channel_that_is_not_in_the_view_is_named(protocol) -> None
 
 @pytest.mark.parametrize("spec", [FIFO_SPEC, BLAKE3_SPEC, UNORDERED_SPEC], ids=[FIFO, BLAKE3, UNORDERED])
 @given(sizes=st.lists(st.integers(1, 4), max_size=6))
-def test_both_ends_have_the_same_frontier_when_all_has_come(spec: ChannelSpec, sizes: list[int]) -> None:
+def test_both_ends_have_the_same_frontier_after_all_frames_arrived(spec: ChannelSpec, sizes: list[int]) -> None:
     outgoing, incoming = Outgoing(spec), Incoming(spec)
     for place, size in enumerate(sizes):
         sealed = outgoing.seal(size, body(*(f"{place}.{part}" for part in range(size))), index=2, view=3)
@@ -211,7 +211,7 @@ def test_index_and_view_of_a_frame_stay_outside_the_hash() -> None:
 
 
 @given(st.lists(st.none() | st.integers(-9, 9) | st.text(), max_size=20))
-def test_the_header_of_a_body_says_how_many_messages_it_has(messages: list[Any]) -> None:
+def test_the_header_of_a_body_has_its_number_of_messages(messages: list[Any]) -> None:
     assert body_count(body(*messages)) == len(messages)
 
 

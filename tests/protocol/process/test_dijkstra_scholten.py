@@ -1,4 +1,4 @@
-"""The rules of Dijkstra and Scholten, one by one, and why they make a detector (G4)."""
+"""The rules of Dijkstra and Scholten one by one, and termination detection by several processes (G4)."""
 
 import pytest
 from hypothesis import given
@@ -78,8 +78,8 @@ NAMES = "abcd"
 
 
 @given(st.data())
-def test_in_any_order_the_end_is_announced_when_it_is_there_and_not_before(data):
-    """Messages and signals in flight in one bag each, taken in any order; who may act does, for a while."""
+def test_termination_is_announced_once_and_never_early_in_any_order(data):
+    """Messages and signals in flight are in one bag each and taken in any order; active processes act at random."""
     detectors = {name: DijkstraScholten(name, root=name == "a") for name in NAMES}
     active, work, signals, left, announced = {"a"}, [], [], 12, 0
     while active or work or signals:

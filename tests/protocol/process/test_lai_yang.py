@@ -25,7 +25,7 @@ from strobe.protocol.process.lai_yang import CUTS_AT_ONCE_MAX
 
 S1, S2, S3 = snapshot_id(1), snapshot_id(2), snapshot_id(3)
 
-# p is joined with q and r in both directions.
+# p has channels to and from q and r.
 TRIANGLE = view("p>q", "q>p", "p>r", "r>p", kind=UNORDERED)
 
 
@@ -53,7 +53,7 @@ def test_frames_carry_the_index_of_the_last_recording() -> None:
     play >> sent("pr", "c") << [send("pr", frame(1, "c", index=3))]
 
 
-def test_no_markers_are_sent_and_those_that_come_mean_nothing() -> None:
+def test_no_markers_are_sent_and_received_ones_are_ignored() -> None:
     play = p()
     play >> request(S1) << [RecordState(S1), report(S1)]
     play.ignores(marker("qp", S2))
@@ -281,7 +281,7 @@ def test_an_aborted_index_is_skipped_and_later_ones_are_recorded() -> None:
 
 
 @pytest.mark.parametrize("late", [request(S1), relayed(S1, "qp", 0)])
-def test_what_comes_late_for_an_aborted_snapshot_is_ignored(late) -> None:
+def test_late_requests_and_counts_of_an_aborted_snapshot_are_ignored(late) -> None:
     play = p()
     play.handle(request(S1))
     play >> SnapshotAborted(S1) << [DropRecording(S1, "aborted")]
@@ -298,7 +298,7 @@ def test_messages_of_a_snapshot_aborted_before_it_was_known_are_ignored(late) ->
     assert not play.machine.open
 
 
-def test_a_recording_goes_on_when_another_is_aborted() -> None:
+def test_a_recording_continues_when_another_is_aborted() -> None:
     play = p()
     play.handle(request(S2))
     play.handle(received("qp", frame(1, "x")))
@@ -362,7 +362,7 @@ def test_a_cut_inside_the_last_frame_completes_with_the_relayed_count() -> None:
     assert in_flight(play.finishes(relayed(S1, "qp", 2))) == {"qp": ["b"]}
 
 
-# Indices that nobody has counted up to
+# Indices that skip ahead
 
 
 def test_after_a_leap_only_the_last_cuts_are_recorded() -> None:

@@ -1,4 +1,4 @@
-"""Markers that come late, twice, or from elsewhere: an id seen once never records again (E6), and memory is bounded."""
+"""Late, duplicate and foreign markers: an id seen once never records again (E6), and memory is bounded."""
 
 import pytest
 from tests.protocol.playbook import (
@@ -20,7 +20,7 @@ from strobe.protocol.process.events import Restarted, SentCountRelayed, Snapshot
 
 S1, S2, S3 = snapshot_id(1), snapshot_id(2), snapshot_id(3)
 
-# p is joined with q and r in both directions.
+# p has channels to and from q and r.
 TRIANGLE = view("p>q", "q>p", "p>r", "r>p")
 
 
@@ -40,7 +40,7 @@ def test_a_duplicate_marker_of_an_open_snapshot_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("late", [marker("qp", S1), marker("rp", S1), request(S1)])
-def test_what_comes_for_a_finished_snapshot_is_ignored(late) -> None:
+def test_late_messages_of_a_finished_snapshot_are_ignored(late) -> None:
     play = p()
     play.handle(marker("qp", S1))
     play.handle(marker("rp", S1))
@@ -55,10 +55,10 @@ def test_messages_of_a_snapshot_aborted_before_it_was_known_are_ignored(late) ->
     assert not play.machine.open
 
 
-@pytest.mark.parametrize("heard", [[request(S1)], [marker("qp", S1)], [request(S1), marker("rp", S1)]])
-def test_an_abort_at_any_point_frees_the_recording_once_and_for_all(heard) -> None:
+@pytest.mark.parametrize("events", [[request(S1)], [marker("qp", S1)], [request(S1), marker("rp", S1)]])
+def test_an_abort_at_any_point_drops_the_recording_for_good(events) -> None:
     play = p()
-    for event in heard:
+    for event in events:
         play.handle(event)
     play >> SnapshotAborted(S1) << [DropRecording(S1, "aborted")]
     assert not play.machine.open
@@ -91,7 +91,7 @@ def test_settling_frees_open_recordings_below_and_only_those() -> None:
 
 
 @pytest.mark.parametrize("end", ["finished", "aborted"])
-def test_no_more_ids_are_remembered_than_are_not_settled(end: str) -> None:
+def test_only_ids_that_are_not_settled_are_remembered(end: str) -> None:
     play = p(view("q>p"))
     for counter in range(1, 200):
         snapshot = snapshot_id(counter)
@@ -127,7 +127,7 @@ def test_a_marker_or_request_of_an_older_view_is_ignored() -> None:
     assert play.handle(marker("qp", S1, view=2))[0] == RecordState(S1)
 
 
-def test_a_marker_of_a_view_that_was_not_announced_breaks_the_rules() -> None:
+def test_a_marker_of_a_view_not_announced_is_a_violation() -> None:
     play = p()
     with pytest.raises(ProtocolViolation, match="view 2") as violation:
         play.handle(marker("qp", S1, view=2))
@@ -150,7 +150,7 @@ def test_markers_requests_and_aborts_of_another_epoch_are_ignored(epoch: int) ->
 
 
 def test_a_marker_of_another_epoch_is_ignored_whatever_its_view() -> None:
-    """R1: an epoch fences off everything older; views of another timeline mean nothing in this one."""
+    """R1: an epoch fences off everything older; view numbers of another timeline mean nothing in this one."""
     p().ignores(marker("qp", snapshot_id(1, epoch=0), view=2))
 
 
@@ -161,7 +161,7 @@ def test_markers_carry_epoch_view_and_id() -> None:
     assert (carried.epoch, carried.view, carried.snapshot) == (3, 4, snapshot)
 
 
-def test_relayed_counts_are_not_needed() -> None:
+def test_relayed_counts_are_ignored() -> None:
     play = p()
     play.handle(request(S1))
     play.ignores(SentCountRelayed(S1, "qp", 0))

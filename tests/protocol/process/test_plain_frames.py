@@ -1,9 +1,9 @@
-"""The short way of a frame, `take_plain` and `number`, does what `handle` does, wherever it is taken.
+"""The fast path for frames, `take_plain` and `number`, has the same effects as `handle`.
 
-Every frame of random runs is given to a machine both ways: to `handle`, which is the definition, and, on a copy, past
-it. Where the short way takes a frame, the copy is the same afterwards and `handle` ordered nothing but its delivery;
-where it does not, it has changed nothing. Views change in these runs, processes crash, leave and go back, cuts fall
-inside frames, and cut indices overtake.
+Every frame of random runs goes through a machine in both ways: through `handle`, which is the reference, and on a copy
+through the fast path. If the fast path accepts a frame, the copy equals the machine afterwards, and `handle` ordered
+nothing but the delivery. If it does not, it has changed nothing. In these runs views change, processes crash, leave
+and roll back, cuts fall inside frames, and cut indices overtake each other.
 """
 
 import copy
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.protocol.cluster import Cluster
 from tests.protocol.network import Network
 from tests.protocol.playbook import examples, frame, received, view
-from tests.protocol.process.test_restored import ONE_WAY, SHAPES, cut_inside, driven, gone_back, in_epoch_2
+from tests.protocol.process.test_restored import ONE_WAY, SHAPES, cut_inside, driven, in_epoch_2, rolled_back
 from tests.protocol.process.test_restored import steps as choices
 from tests.protocol.test_random_runs import RECORDING, SENDING, Step, check_all, play, steps, topologies
 
@@ -29,7 +29,7 @@ from strobe.protocol.process.events import Event, FrameReceived, MessagesSent, S
 
 
 def state(thing: Any) -> Any:
-    """All that a machine knows, to the last slot."""
+    """Return everything that a machine stores, down to the last slot."""
     if isinstance(thing, (Incoming, Outgoing, Recording)):
         return {name: state(getattr(thing, name)) for name in type(thing).__slots__}
     if isinstance(thing, Endpoint):
@@ -40,29 +40,29 @@ def state(thing: Any) -> Any:
 
 
 class Compared:
-    """Handles every frame both ways, and complains where they differ."""
+    """Handles every frame in both ways and fails if they differ."""
 
     taken = 0
     left = 0
 
     def handle(self: Any, event: Event) -> list[Effect]:
-        past, before = copy.deepcopy(self), state(self)
+        fast, before = copy.deepcopy(self), state(self)
         effects: list[Effect] | None = None
         if type(event) is MessagesSent:
-            first = past.number(event.channel, event.count, event.body)
-            sent = Frame(first, event.count, event.body, past.index, past.announced)
+            first = fast.number(event.channel, event.count, event.body)
+            sent = Frame(first, event.count, event.body, fast.index, fast.announced)
             effects = [SendFrame(event.channel, sent)]
         elif type(event) is FrameReceived and not event.consumed:
-            if past.take_plain(event.channel, event.frame):
+            if fast.take_plain(event.channel, event.frame):
                 effects = [DeliverFrame(event.channel, event.frame)]
                 Compared.taken += 1
             else:
-                assert state(past) == before
+                assert state(fast) == before
                 Compared.left += 1
         handled: list[Effect] = super().handle(event)  # type: ignore[misc]
         if effects is not None:
             assert handled == effects
-            assert state(past) == state(self)
+            assert state(fast) == state(self)
         return handled
 
 
@@ -76,7 +76,7 @@ class ComparedLaiYang(Compared, LaiYang):
 
 @pytest.fixture(scope="module")
 def compared() -> Iterator[None]:
-    """Networks and clusters are made of machines that compare."""
+    """Build networks and clusters from machines that compare."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(PROTOCOLS, ChandyLamport.name, ComparedChandyLamport)
         patch.setitem(PROTOCOLS, LaiYang.name, ComparedLaiYang)
@@ -108,7 +108,7 @@ def test_after_a_rollback_with_frames_in_flight(
     for run in (before, after):
         network.begin(which)
         complete = driven(network, run)
-        network = gone_back(network, complete[which % len(complete)])
+        network = rolled_back(network, complete[which % len(complete)])
     network.send(0, which)
     network.calm_down()
 
@@ -127,7 +127,7 @@ def test_while_views_change_and_processes_crash_join_and_leave(
     cluster.calm_down()
 
 
-# What only `handle` may decide
+# Frames that only `handle` may process
 
 
 def receiver(protocol: type[Endpoint] = ChandyLamport, kind: str = FIFO) -> Endpoint:
@@ -171,9 +171,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("machine", "item", "violation"), CASES.values(), ids=list(CASES))
-def test_M2_what_is_not_plain_is_left_as_it_is_for_handle(
-    machine: Endpoint, item: Frame, violation: str | None
-) -> None:
+def test_M2_a_frame_that_is_not_plain_is_left_to_handle(machine: Endpoint, item: Frame, violation: str | None) -> None:
     before = copy.deepcopy(state(machine))
     assert not machine.take_plain("pq", item)
     assert state(machine) == before

@@ -1,4 +1,4 @@
-"""Endpoints that a rollback has restored (R1): they go on from the cut as if nothing had come after it."""
+"""Endpoints that a rollback has restored (R1) continue from the cut as if nothing had happened after it."""
 
 import msgspec
 import pytest
@@ -56,7 +56,7 @@ def restored(machine: ChandyLamport | LaiYang, fragment: Fragment, sent_counts: 
 
 
 def cut_inside() -> tuple[Fragment, Frame]:
-    """q's fragment of a cut after the first of three messages of a frame from p, and that frame."""
+    """Return q's fragment of a cut after the first of three messages of a frame from p, and that frame."""
     q = Playbook(ChandyLamport("q", ONE_WAY))
     whole = frame(1, "a", "b", "c")
     q.handle(received("pq", whole))
@@ -64,10 +64,10 @@ def cut_inside() -> tuple[Fragment, Frame]:
     return q.finishes(marker("pq", S1)), whole
 
 
-# Going on
+# Continuing
 
 
-def test_R1_a_sender_goes_on_with_the_next_ordinal_and_the_same_hash() -> None:
+def test_R1_a_sender_continues_with_the_next_ordinal_and_the_same_hash() -> None:
     p = Playbook(ChandyLamport("p", PAIR))
     p.handle(sent("pq", "a", "b"))
     p.handle(request(S1))
@@ -93,7 +93,7 @@ def test_R1_recorded_frames_are_received_first_and_keep_their_ordinals() -> None
     assert counts({"pq": again.machine.incoming["pq"].frontier()}) == {"pq": 4}
 
 
-def test_what_is_not_redelivered_or_redelivered_twice_is_noticed() -> None:
+def test_a_missing_or_duplicate_redelivery_is_noticed() -> None:
     q = Playbook(ChandyLamport("q", ONE_WAY))
     q.handle(request(S1))
     q.handle(received("pq", frame(1, "a")))
@@ -164,7 +164,7 @@ def test_a_further_cut_inside_the_same_frame_has_more_of_it_consumed() -> None:
 
 
 @pytest.mark.parametrize("consumed", [0, 2])
-def test_a_host_that_forgets_how_much_was_consumed_is_told(consumed: int) -> None:
+def test_a_wrong_consumed_count_from_the_host_is_a_violation(consumed: int) -> None:
     fragment, whole = cut_inside()
     again = ChandyLamport.restored("q", in_epoch_2(ONE_WAY), 2, fragment, {"pq": 3})
     with pytest.raises(ProtocolViolation, match="not 1"):
@@ -205,7 +205,7 @@ def test_an_unordered_channel_accepts_exactly_the_recorded_frames() -> None:
 
 
 def test_V1_messages_of_the_old_epoch_lie_before_every_new_cut() -> None:
-    """Cut indices begin anew: those on old frames must neither record a cut nor hide a frame from one."""
+    """Cut indices restart with the epoch. Those on old frames must neither record a cut nor exclude a frame."""
     q = Playbook(LaiYang("q", LOOSE))
     for index in range(1, 8):
         q.handle(request(snapshot_id(index)))
@@ -242,7 +242,7 @@ def test_V1_a_cut_inside_a_frame_counts_only_what_was_not_consumed() -> None:
     assert second.in_flight == {"pq": (InFlight(whole, 1),)}
 
 
-# What cannot be restored
+# Refused restores
 
 
 def test_a_view_with_another_channel_than_the_snapshot_is_refused_by_name() -> None:
@@ -280,8 +280,8 @@ def driven(network: Network, choices: list[tuple[str, int, int]]) -> list[Snapsh
     return network.complete()
 
 
-def gone_back(network: Network, snapshot: Snapshot) -> Network:
-    """The same system, every process restored to `snapshot`, with the recorded frames first on the wires."""
+def rolled_back(network: Network, snapshot: Snapshot) -> Network:
+    """Return the same system with every process restored to `snapshot` and the recorded frames first on the wires."""
     again = Network(in_epoch_2(network.view), network.protocol)
     again.epoch = 2
     again.serial = network.serial
@@ -308,4 +308,4 @@ def test_R1_snapshots_after_a_rollback_hold_and_can_be_restored(
         assert complete
         for snapshot in complete:
             assert verify(snapshot).holds
-        network = gone_back(network, complete[which % len(complete)])
+        network = rolled_back(network, complete[which % len(complete)])

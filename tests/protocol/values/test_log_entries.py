@@ -1,4 +1,4 @@
-"""S1: one log decides everything, so the coordinator must read out of it what the store reads out of it."""
+"""S1: one log decides everything, so the coordinator must read the same state from it as the store."""
 
 import msgspec
 from hypothesis import given
@@ -58,14 +58,14 @@ def test_coordinator_and_store_agree_on_the_first_view_of_a_rollback(log: list[E
 
 
 @given(st.lists(begins | commits | aborts | epochs, max_size=12))
-def test_coordinator_and_store_agree_on_the_epoch_and_what_it_fences_off(log: list[Entry]) -> None:
+def test_coordinator_and_store_agree_on_the_epoch_and_its_fencing(log: list[Entry]) -> None:
     lifecycle, store = read(log)
     assert lifecycle.epoch == max(store.epoch, 1)
     assert {str(snapshot) for snapshot in lifecycle.open} == set(store.open)
 
 
 @given(st.lists(begins | epochs, max_size=12))
-def test_no_id_of_the_log_is_ever_given_out_again(log: list[Entry]) -> None:
+def test_no_id_of_the_log_is_ever_used_again(log: list[Entry]) -> None:
     lifecycle, _ = read(log)
     following = SnapshotId(lifecycle.epoch, lifecycle.outcomes.counter + 1, "coordinator")
     assert str(following) not in {entry.snapshot for entry in log if isinstance(entry, Begin)}

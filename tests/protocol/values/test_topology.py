@@ -1,4 +1,4 @@
-"""Views as graphs: what is refused, who must initiate (M1); and the ids of snapshots."""
+"""Views as graphs: which are refused, which processes must initiate (M1); and the ids of snapshots."""
 
 from itertools import combinations, pairwise
 
@@ -19,7 +19,7 @@ NAMES = ("a", "b", "c", "d", "e", "f")
 
 @st.composite
 def graphs(draw: st.DrawFn) -> View:
-    """Any directed graph on up to six processes: self-loops, parallel channels, several components."""
+    """Generate directed graphs of up to six processes: self-loops, parallel channels, several components."""
     processes = draw(st.permutations(NAMES[: draw(st.integers(1, len(NAMES)))]))
     ends = draw(st.lists(st.tuples(st.sampled_from(processes), st.sampled_from(processes)), max_size=10))
     channels = tuple(ChannelSpec(f"{number}", *pair) for number, pair in enumerate(ends))
@@ -27,7 +27,7 @@ def graphs(draw: st.DrawFn) -> View:
 
 
 def reached(graph: View, starts: tuple[str, ...]) -> set[str]:
-    """Everything markers from `starts` get to, by adding neighbours until nothing changes."""
+    """Return all processes that markers from `starts` reach, by adding neighbours until nothing changes."""
     known = set(starts)
     while True:
         more = known | {channel.target for channel in graph.channels if channel.source in known}
@@ -37,7 +37,7 @@ def reached(graph: View, starts: tuple[str, ...]) -> set[str]:
 
 
 def fewest(graph: View, chosen: tuple[str, ...] = ()) -> int:
-    """The size of the smallest set with `chosen` in it that reaches all: every set of every size is tried."""
+    """Return the size of the smallest set with `chosen` in it that reaches all, by trying every set of every size."""
     return next(
         len(chosen) + size
         for size in range(len(graph.processes) + 1)
@@ -47,14 +47,14 @@ def fewest(graph: View, chosen: tuple[str, ...] = ()) -> int:
 
 
 @given(graphs())
-def test_initiators_reach_every_process_and_are_as_few_as_can_be(graph: View) -> None:
+def test_initiators_are_a_smallest_set_that_reaches_every_process(graph: View) -> None:
     chosen = initiators(graph)
     assert reached(graph, chosen) == set(graph.processes)
     assert len(chosen) == len(set(chosen)) == fewest(graph)
 
 
 @given(graphs(), st.data())
-def test_chosen_initiators_are_joined_by_as_few_more_as_it_takes(graph: View, data: st.DataObject) -> None:
+def test_chosen_initiators_are_completed_by_as_few_as_possible(graph: View, data: st.DataObject) -> None:
     chosen = tuple(data.draw(st.lists(st.sampled_from(graph.processes), unique=True, max_size=3)))
     found = initiators(graph, chosen)
     assert found[: len(chosen)] == chosen
@@ -108,7 +108,7 @@ def test_a_sound_view_passes(graph: View) -> None:
 
 
 @given(graphs())
-def test_V3_barriers_take_a_view_exactly_where_it_has_no_cycle(graph: View) -> None:
+def test_V3_barriers_accept_a_view_exactly_if_it_has_no_cycle(graph: View) -> None:
     left = set(graph.processes)
     while sources := {one for one in left if not any(spec.source in left for spec in graph.incoming(one))}:
         left -= sources
@@ -144,7 +144,7 @@ def test_V3_barriers_take_a_view_exactly_where_it_has_no_cycle(graph: View) -> N
         ),
     ],
 )
-def test_a_view_that_makes_no_sense_is_refused_by_name(wrong: View, problem: str) -> None:
+def test_an_invalid_view_is_refused_by_name(wrong: View, problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         wrong.check()
 
@@ -161,7 +161,7 @@ def test_a_stored_channel_names_its_hash_only_if_it_is_not_xxh3() -> None:
         assert msgspec.msgpack.decode(msgspec.msgpack.encode(read), type=ChannelSpec) == read
 
 
-def test_the_hash_of_a_system_is_that_of_its_channels_that_have_none() -> None:
+def test_the_hash_of_a_system_is_the_default_of_its_channels() -> None:
     channels = [Channel("a", "b"), Channel("b", "a", hash="xxh3")]
     processes = {"a": Process(), "b": Process()}
     assert [one.hash for one in first_view(System(processes, channels)).channels] == ["xxh3", "xxh3"]
@@ -177,7 +177,7 @@ def test_chandy_lamport_refuses_an_unordered_channel_by_name() -> None:
     check_channels("lai-yang", mixed)
 
 
-def test_a_protocol_that_does_not_exist_is_refused_with_those_that_do() -> None:
+def test_an_unknown_protocol_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UsageError, match="chandy-lamport, lai-yang"):
         check_channels("paxos", view("a>b"))
 
@@ -201,8 +201,8 @@ def test_an_id_can_be_read_back(snapshot: SnapshotId) -> None:
 
 
 @given(st.text(max_size=3) | st.just("a\nb"))
-def test_every_name_that_a_view_accepts_makes_ids_that_can_be_read_back(name: str) -> None:
-    """E7: ids stand in the log as they are printed; one that cannot be read back stops every restart."""
+def test_every_accepted_process_name_makes_ids_that_can_be_read_back(name: str) -> None:
+    """E7: the log contains printed ids. One that cannot be read back would stop every restart."""
     try:
         View(1, (name,), ()).check()
     except UsageError:
@@ -212,13 +212,13 @@ def test_every_name_that_a_view_accepts_makes_ids_that_can_be_read_back(name: st
 
 
 @pytest.mark.parametrize("wrong", ["", "1-2-p", "000001-00000002-", "000001-0000002x-p", "x000001-00000002-p"])
-def test_what_is_not_an_id_is_refused_with_an_example(wrong: str) -> None:
+def test_an_invalid_id_is_refused_with_an_example(wrong: str) -> None:
     with pytest.raises(UsageError, match="000001-00000042-coordinator"):
         SnapshotId.parse(wrong)
 
 
 @given(graphs())
-def test_upstream_of_a_process_is_whoever_reaches_it(graph: View) -> None:
+def test_upstream_of_a_process_is_every_process_that_reaches_it(graph: View) -> None:
     for process in graph.processes:
         found = upstream_of(graph, process)
         assert found == {

@@ -1,4 +1,4 @@
-"""Who waits for credit, and in which cycles nobody goes on."""
+"""Which channels wait for credit, and which cycles of them are deadlocks."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def named(cycles: list[tuple[ChannelSpec, ...]]) -> list[list[str]]:
     return [[channel.id for channel in cycle] for cycle in cycles]
 
 
-def test_a_chain_that_waits_is_no_cycle() -> None:
+def test_a_waiting_chain_is_no_cycle() -> None:
     assert credit_cycles(channels("ab", "bc", "cd")) == []
 
 
@@ -26,11 +26,11 @@ def test_the_shortest_cycle_through_a_process_is_found() -> None:
     assert named(credit_cycles(channels("ab", "ba", "bc", "ca"))) == [["a->b", "b->a"], ["c->a", "a->b", "b->c"]]
 
 
-def test_a_process_that_waits_for_itself_and_cycles_apart_are_each_found() -> None:
+def test_separate_cycles_and_a_self_loop_are_each_found() -> None:
     assert named(credit_cycles(channels("aa", "bc", "cb", "xa"))) == [["a->a"], ["b->c", "c->b"]]
 
 
-def test_only_channels_of_the_view_that_have_waited_for_long_count() -> None:
+def test_only_long_waiting_channels_of_the_view_are_returned() -> None:
     view = View(1, ("a", "b"), tuple(channels("ab", "ba")))
     reports = {"a->b": ChannelReport(1, waiting_s=4.0), "a->z": ChannelReport(1, waiting_s=99.0)}
     heartbeats = {"a": Heartbeat("a", 1, 0, 0.0, 0, reports, {}, {})}
@@ -39,7 +39,7 @@ def test_only_channels_of_the_view_that_have_waited_for_long_count() -> None:
 
 
 def beat(process: str, report: dict[str, Any], received: int = 500) -> Heartbeat:
-    """A heartbeat of one of `a` and `b`, with what it sends the other, and has of it and was not given yet."""
+    """Return a heartbeat of `a` or `b`: a report on its outgoing channel; `received` bytes wait on the incoming one."""
     (other,) = {"a", "b"} - {process}
     outgoing = {f"{process}->{other}": ChannelReport(1, **report)}
     return Heartbeat(process, 1, 0, 0.0, 0, outgoing, {}, {}, waiting_bytes={f"{other}->{process}": received})

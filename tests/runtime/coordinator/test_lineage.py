@@ -1,4 +1,4 @@
-"""Which snapshots can be compared: a join begins a generation, a leave does not, a rollback goes back to one (E12)."""
+"""Which snapshots are comparable: a join begins a generation, a leave does not, a rollback returns to one (E12)."""
 
 from strobe.protocol.values.log_entries import Begin, Commit, Entry, EpochStart, Manifest, Remove, ViewChange
 from strobe.protocol.values.view import View
@@ -11,7 +11,7 @@ def view(number: int, members: str) -> View:
 
 
 class History:
-    """A log that a test writes, and its lineage."""
+    """A log that the test writes, and its lineage."""
 
     def __init__(self, members: str = "ab") -> None:
         self.state = LogState()
@@ -20,7 +20,7 @@ class History:
         self.epoch = 0
         self.counter = 0
         self.view = view(1, members)
-        self.back_to(None)
+        self.roll_back(None)
 
     def append(self, entry: Entry) -> None:
         self.state.apply(self.state.next_position, entry)
@@ -35,11 +35,11 @@ class History:
         self.append(Commit(name, manifest, at_us=0))
         return name
 
-    def become(self, members: str) -> None:
+    def change_view(self, members: str) -> None:
         self.view = view(self.view.number + 1, members)
         self.append(ViewChange(self.view, at_us=0))
 
-    def back_to(self, snapshot: str | None, members: str | None = None) -> None:
+    def roll_back(self, snapshot: str | None, members: str | None = None) -> None:
         self.epoch += 1
         if members is not None:
             self.view = view(self.view.number + 1, members)
@@ -55,32 +55,32 @@ class History:
 def test_a_join_begins_a_generation_and_a_leave_does_not() -> None:
     history = History()
     first, second = history.take(), history.take()
-    history.become("abc")
+    history.change_view("abc")
     joined = history.take()
-    history.become("ab")
+    history.change_view("ab")
     left = history.take()
-    history.become("abc")  # it joins again, and brings something along once more
+    history.change_view("abc")  # it joins again, and brings new state again
     again = history.take()
     assert [history.generation(one) for one in (first, second, joined, left, again)] == [0, 0, 1, 1, 2]
     assert [history.oldest(one) for one in (second, left, again)] == [first, joined, again]
 
 
-def test_a_rollback_goes_back_to_the_generation_of_what_it_restores() -> None:
+def test_a_rollback_returns_to_the_generation_of_its_snapshot() -> None:
     history = History()
     first = history.take()
-    history.become("abc")
+    history.change_view("abc")
     joined = history.take()
-    history.back_to(first, "ab")
+    history.roll_back(first, "ab")
     assert history.generation(history.take()) == 0
-    history.become("abd")
+    history.change_view("abd")
     assert history.generation(history.take()) == 2
-    history.back_to(joined, "abc")
+    history.roll_back(joined, "abc")
     assert history.generation(history.take()) == 1
-    history.back_to(None, "ab")
+    history.roll_back(None, "ab")
     assert history.generation(history.take()) == 0
 
 
-def test_the_oldest_that_is_still_there_is_the_reference() -> None:
+def test_the_oldest_remaining_snapshot_is_the_reference() -> None:
     history = History()
     first, second = history.take(), history.take()
     third = history.take()
@@ -95,21 +95,21 @@ def test_many_removed_snapshots_are_forgotten() -> None:
     assert len(history.lineage._of) < 50
 
 
-def test_a_store_is_new_as_long_as_its_beginning_has_no_snapshot() -> None:
+def test_a_store_is_new_until_its_first_snapshot() -> None:
     history = History()
     assert history.lineage.is_new(history.state)
     history.take()
     assert not history.lineage.is_new(history.state)
 
 
-def test_what_was_before_a_checkpoint_is_not_compared_with() -> None:
+def test_snapshots_before_a_checkpoint_are_not_compared() -> None:
     history = History()
     first = history.take()
-    history.become("abc")
-    # One that begins here has read nothing of the log.
+    history.change_view("abc")
+    # A coordinator that starts from a checkpoint here has not read the log before it.
     history.lineage = Lineage()
     assert not history.lineage.is_new(history.state)
     later = history.take()
     assert history.oldest(later) == later
-    history.back_to(first, "ab")
+    history.roll_back(first, "ab")
     assert history.generation(history.take()) != history.generation(later)

@@ -1,4 +1,4 @@
-"""What `conserved` comes to in a snapshot: compared with its reference; whatever goes wrong is a verdict too (E12)."""
+"""Verdicts on `conserved`: its value is compared with the reference; every failure is a verdict too (E12)."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -16,11 +16,11 @@ from strobe.runtime.judging.evaluation import ConservationCheck, Question, condi
 from strobe.runtime.messages.verdicts import ConditionVerdict
 
 TOTAL = 17
-"""What `taken()` has: 10 and 3 in the states, 4 in flight."""
+"""The total in `taken()`: 10 and 3 in the states, 4 in flight."""
 
 
 class Shelf:
-    """Snapshots by their place; what is not there was removed."""
+    """Snapshots by position; a missing one counts as removed."""
 
     def __init__(self, *snapshots: Snapshot) -> None:
         self.snapshots = dict(enumerate(snapshots))
@@ -35,7 +35,7 @@ class Shelf:
 
 
 def judge(system: System, *snapshots: Snapshot, **more: Any) -> list[ConditionVerdict]:
-    """Judge these one after the other, the first of them being the oldest."""
+    """Judge these snapshots in order; the first is the oldest."""
     shelf = Shelf(*snapshots)
     conservation = ConservationCheck(system, shelf.load)
     return [
@@ -44,7 +44,7 @@ def judge(system: System, *snapshots: Snapshot, **more: Any) -> list[ConditionVe
     ]
 
 
-def test_a_value_that_stays_the_same_holds_and_another_one_is_violated() -> None:
+def test_an_unchanged_value_holds_and_a_changed_value_is_violated() -> None:
     assert judge(bank(), taken(1), taken(2), taken(3, balance=9)) == [
         ConditionVerdict("holds", "17", "17"),
         ConditionVerdict("holds", "17", "17"),
@@ -59,13 +59,13 @@ def test_in_a_new_store_the_initial_states_are_the_reference() -> None:
     assert judge(sound, taken(), initial=True) == [ConditionVerdict("holds", "17", "17")]
 
 
-def test_the_initial_state_of_a_program_with_its_own_loop_is_not_known() -> None:
+def test_the_initial_state_of_a_program_with_its_own_loop_is_unknown() -> None:
     system = bank()
     system.processes["c"] = ProgramWithOwnLoop("c", bytes)
     assert judge(system, taken(), initial=True) == [ConditionVerdict("holds", "17", "17")]
 
 
-def test_a_judge_that_was_started_again_reads_the_reference_from_the_store() -> None:
+def test_a_restarted_judge_reads_the_reference_from_the_store() -> None:
     shelf = Shelf(taken(1), taken(2, balance=9))
     question = shelf.question(1, reference=("snapshot 0", 0))
     assert ConservationCheck(bank(), shelf.load).judge(question) == ConditionVerdict("violated", "17", "16")
@@ -79,11 +79,11 @@ def test_a_removed_reference_is_replaced_by_the_first_judged_snapshot() -> None:
     assert verdicts == [ConditionVerdict("holds", "16", "16"), ConditionVerdict("violated", "16", "15")]
 
 
-def test_each_generation_has_a_reference_of_its_own() -> None:
+def test_each_generation_has_its_own_reference() -> None:
     shelf = Shelf(taken(1), taken(2, balance=20), taken(3, balance=20), taken(4))
     conservation = ConservationCheck(bank(), shelf.load)
-    asked = [(0, 0, None), (1, 1, None), (2, 1, ("snapshot 1", 1)), (3, 0, ("snapshot 0", 0))]
-    verdicts = [conservation.judge(shelf.question(p, generation=g, reference=r)).verdict for p, g, r in asked]
+    questions = [(0, 0, None), (1, 1, None), (2, 1, ("snapshot 1", 1)), (3, 0, ("snapshot 0", 0))]
+    verdicts = [conservation.judge(shelf.question(p, generation=g, reference=r)).verdict for p, g, r in questions]
     assert verdicts == ["holds"] * 4
 
 
@@ -95,7 +95,7 @@ def test_a_snapshot_that_was_removed_is_undecided() -> None:
     assert "was removed" in verdict.problem
 
 
-def test_a_process_that_the_system_does_not_have_leaves_it_undecided() -> None:
+def test_a_process_unknown_to_the_system_makes_it_undecided() -> None:
     snapshot = taken()
     more = View(2, (*snapshot.view.processes, "z"), snapshot.view.channels)
     (verdict,) = judge(bank(), taken(view=more))
@@ -104,7 +104,7 @@ def test_a_process_that_the_system_does_not_have_leaves_it_undecided() -> None:
 
 
 class Odd:
-    """Cannot be compared, nor shown."""
+    """Can be neither compared nor shown."""
 
     def __eq__(self, other: object) -> bool:
         raise TypeError("never the same")
@@ -154,7 +154,7 @@ def test_a_value_that_cannot_be_compared_is_an_error(value: Any, problem: str) -
     assert verdict.problem.startswith(problem)
 
 
-def test_what_cannot_be_shown_or_is_long_is_shown_in_few_characters() -> None:
+def test_a_long_or_unshowable_value_is_shown_in_few_characters() -> None:
     (verdict,) = judge(bank(conserved=lambda states, messages: "x\n" * 10_000), taken())
     assert (verdict.verdict, len(verdict.found) < 300, "\n" in verdict.found) == ("holds", True, False)
     (verdict,) = judge(bank(conserved=lambda states, messages: Nameless), taken())

@@ -1,4 +1,4 @@
-"""What waits on a channel follows the pace of its target: no more than it takes in a moment, and never too little."""
+"""The adaptive window follows the rate of the target, between a minimum of a few frames and the settings."""
 
 from collections.abc import Iterator
 
@@ -19,47 +19,47 @@ def paced() -> AdaptiveWindow:
 def play(
     window: AdaptiveWindow, taken_bytes_per_s: float, sent_bytes_per_s: float, seconds: float, start_s: float = 0.0
 ) -> Iterator[int]:
-    """Let a source send and its target take at these rates, with credit every 10 ms; yield what waits, each time.
+    """Simulate a source and its target at these rates, with credit every 10 ms; yield the queued bytes each time.
 
-    What is on the way is never more than the room: the target may have taken it all long before the credit comes.
+    The bytes in flight never exceed the room: a fast target may have consumed them all long before the next credit.
     """
-    backlog, on_the_way, step_s = 0.0, 0.0, 0.01
+    backlog, in_flight, step_s = 0.0, 0.0, 0.01
     for step in range(1, int(seconds / step_s) + 1):
         backlog += max(0.0, min(sent_bytes_per_s * step_s, window.backlog_bytes_max - backlog))
-        sent = min(backlog, window.room_bytes - on_the_way)
+        sent = min(backlog, window.room_bytes - in_flight)
         if sent > 0:
-            if not on_the_way:
+            if not in_flight:
                 window.begin(start_s + (step - 1) * step_s)
-            on_the_way, backlog = on_the_way + sent, backlog - sent
-        taken = min(on_the_way, taken_bytes_per_s * step_s)
-        on_the_way -= taken
+            in_flight, backlog = in_flight + sent, backlog - sent
+        taken = min(in_flight, taken_bytes_per_s * step_s)
+        in_flight -= taken
         if taken:
-            window.note(int(taken), int(on_the_way + backlog), start_s + step * step_s)
-        yield int(on_the_way + backlog)
+            window.note(int(taken), int(in_flight + backlog), start_s + step * step_s)
+        yield int(in_flight + backlog)
 
 
-def test_C7_before_a_slow_target_no_more_waits_than_it_takes_in_a_moment() -> None:
+def test_C7_the_window_bounds_the_data_queued_for_a_slow_target() -> None:
     window = paced()
     waiting = list(play(window, 1e6, 1e9, 5))
     assert waiting[-1] <= 2 * AHEAD_S * 1e6 * 1.1
-    assert max(waiting) <= 2 * START_BYTES  # nor was it ever much
+    assert max(waiting) <= 2 * START_BYTES  # also before the rate was known
 
 
-def test_however_slow_a_target_is_some_frames_may_wait_for_it() -> None:
+def test_the_window_has_a_minimum_for_very_slow_targets() -> None:
     window = paced()
     assert list(play(window, 1e4, 1e9, 100))[-1] <= 2 * LEAST_BYTES
     assert window.room_bytes == window.backlog_bytes_max == LEAST_BYTES
 
 
 @pytest.mark.parametrize("sent_bytes_per_s", [1e9, 1e8, 1e4])
-def test_before_a_target_that_keeps_up_the_settings_hold(sent_bytes_per_s: float) -> None:
+def test_the_settings_hold_for_a_target_that_keeps_up(sent_bytes_per_s: float) -> None:
     window = paced()
     for _ in play(window, 1e9, sent_bytes_per_s, 2):
         pass
     assert (window.room_bytes, window.backlog_bytes_max) == (WINDOW, BACKLOG)
 
 
-def test_a_target_that_was_slow_and_is_not_any_more_gets_more_before_long() -> None:
+def test_the_window_grows_soon_when_a_slow_target_becomes_fast() -> None:
     window = paced()
     for _ in play(window, 1e5, 1e9, 5):
         pass
@@ -69,7 +69,7 @@ def test_a_target_that_was_slow_and_is_not_any_more_gets_more_before_long() -> N
     assert window.room_bytes == WINDOW
 
 
-def test_one_quick_moment_does_not_open_the_gates() -> None:
+def test_one_fast_interval_only_doubles_the_window() -> None:
     window = paced()
     for _ in play(window, 1e5, 1e9, 5):
         pass
@@ -87,7 +87,7 @@ def test_a_pause_without_data_does_not_shrink_the_window() -> None:
     assert window.room_bytes >= allowed
 
 
-def test_where_the_pace_does_not_apply_the_settings_hold() -> None:
+def test_the_settings_hold_if_the_window_does_not_apply() -> None:
     window = paced()
     for _ in play(window, 1e5, 1e9, 5):
         pass

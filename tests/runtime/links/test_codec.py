@@ -1,4 +1,4 @@
-"""The frames on the wire: what goes in comes out, and what cannot be a frame is said to be none."""
+"""Frames on the wire: decoding undoes encoding, and invalid frames are rejected."""
 
 import msgspec
 import pytest
@@ -36,14 +36,14 @@ def split(frame: bytes | bytearray) -> tuple[tuple[int, ...], bytes]:
 
 
 @given(MARKERS)
-def test_markers_come_out_as_they_went_in(marker: Marker) -> None:
+def test_markers_survive_a_round_trip(marker: Marker) -> None:
     header, body = split(codec.marker_frame(marker))
     assert header[2] == codec.MARKER
     assert codec.read_control(codec.MARKER, body) == marker
 
 
 @given(VIEWS, COUNTS)
-def test_views_come_out_as_they_went_in(view: View, sent_count: int) -> None:
+def test_views_survive_a_round_trip(view: View, sent_count: int) -> None:
     header, body = split(codec.view_frame(view, sent_count))
     assert header[2] == codec.VIEW
     assert codec.read_control(codec.VIEW, body) == (view, sent_count)
@@ -56,13 +56,13 @@ def test_views_come_out_as_they_went_in(view: View, sent_count: int) -> None:
         st.builds(Refusal, NAMES, st.booleans()),
     )
 )
-def test_handshakes_come_out_as_they_went_in(message: Hello | LinkWelcome | Refusal) -> None:
+def test_handshakes_survive_a_round_trip(message: Hello | LinkWelcome | Refusal) -> None:
     header, body = split(codec.handshake_frame(message))
     assert codec.read_control(header[2], body) == message
 
 
 @given(st.lists(st.integers(), min_size=1, max_size=300), st.integers(1, 2**63), st.integers(0, 2**32 - 1))
-def test_messages_travel_with_the_header_of_their_frame(messages: list[int], first: int, small: int) -> None:
+def test_a_frame_of_messages_has_its_fields_in_the_header(messages: list[int], first: int, small: int) -> None:
     messages = [message % 2**62 for message in messages]
     frame = Frame(first, len(messages), msgspec.msgpack.encode(messages), first, small)
     finished = codec.messages_frame(frame)
@@ -81,7 +81,7 @@ def test_credit_has_no_body() -> None:
 
 
 @given(st.binary(min_size=HEADER_BYTES, max_size=HEADER_BYTES))
-def test_what_does_not_begin_like_a_frame_is_rejected_by_reason(noise: bytes) -> None:
+def test_an_invalid_header_is_rejected_with_a_reason(noise: bytes) -> None:
     length, magic, kind, *_ = HEADER.unpack(noise)
     if magic == codec.MAGIC and kind in codec.KINDS and length <= 1 << 10:
         codec.check_header(magic, kind, length, 1 << 10)
@@ -102,7 +102,7 @@ def test_what_does_not_begin_like_a_frame_is_rejected_by_reason(noise: bytes) ->
         (99, 0, "unknown kind"),
     ],
 )
-def test_headers_past_a_bound_are_rejected(kind: int, length: int, reason: str) -> None:
+def test_oversized_frames_and_unknown_kinds_are_rejected(kind: int, length: int, reason: str) -> None:
     with pytest.raises(FrameRejected) as caught:
         codec.check_header(codec.MAGIC, kind, length, 1024)
     assert caught.value.reason == reason
@@ -112,19 +112,19 @@ def test_headers_past_a_bound_are_rejected(kind: int, length: int, reason: str) 
 @given(st.sampled_from((codec.HELLO, codec.WELCOME, codec.REFUSED, codec.MARKER, codec.VIEW)), st.binary(max_size=200))
 def test_a_body_is_either_of_its_own_type_or_rejected(kind: int, body: bytes) -> None:
     try:
-        said = codec.read_control(kind, body)
+        content = codec.read_control(kind, body)
     except FrameRejected:
         return
-    assert isinstance(said, Hello | LinkWelcome | Refusal | Marker | tuple)
+    assert isinstance(content, Hello | LinkWelcome | Refusal | Marker | tuple)
 
 
-def test_a_body_nested_without_end_is_rejected() -> None:
+def test_a_deeply_nested_body_is_rejected() -> None:
     with pytest.raises(FrameRejected):
         codec.read_control(codec.MARKER, b"\x81\xa1x" + b"\x91" * 4000)
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_a_body_of_another_number_of_messages_is_rejected(count: int) -> None:
+def test_a_body_with_a_wrong_message_count_is_rejected(count: int) -> None:
     with pytest.raises(FrameRejected):
         codec.check_messages(count, msgspec.msgpack.encode([1, 2]))
 
@@ -132,9 +132,9 @@ def test_a_body_of_another_number_of_messages_is_rejected(count: int) -> None:
 def test_a_frame_built_in_place_is_the_same_on_the_wire() -> None:
     spec = ChannelSpec("a->b", "a", "b")
     body = msgspec.msgpack.encode([1, 2, 3])
-    room = bytearray(HEADER_BYTES) + body
-    in_place = memoryview(room)[HEADER_BYTES:].toreadonly()
+    buffer = bytearray(HEADER_BYTES) + body
+    in_place = memoryview(buffer)[HEADER_BYTES:].toreadonly()
     built = codec.messages_frame(Outgoing(spec).seal(3, in_place, 0, 1))  # type: ignore[arg-type]
-    assert built is room
+    assert built is buffer
     assert built == codec.messages_frame(Outgoing(spec).seal(3, body, 0, 1))
     assert body_count(in_place) == 3

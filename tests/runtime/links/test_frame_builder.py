@@ -1,4 +1,4 @@
-"""Frames under construction: messages are encoded once, in place, and a message that cannot be sent leaves no trace."""
+"""Open frames: messages are encoded once, in place. A message that cannot be sent leaves the frame unchanged."""
 
 from typing import Any
 
@@ -45,14 +45,14 @@ def test_a_sealed_frame_is_sent_in_the_buffer_it_was_built_in() -> None:
     assert frame.count == 0
 
 
-def test_a_frame_is_to_be_sealed_when_it_has_enough_messages_or_bytes() -> None:
+def test_a_frame_is_full_at_its_maximum_of_messages_or_bytes() -> None:
     by_count = open_frame(frame_messages_max=3)
     assert [by_count.append(1) for _ in range(3)] == [False, False, True]
     by_bytes = open_frame(frame_bytes_max=100)
     assert [by_bytes.append(b"x" * 60) for _ in range(2)] == [False, True]
 
 
-def test_a_message_that_cannot_be_encoded_leaves_the_frame_as_it_was() -> None:
+def test_a_message_that_cannot_be_encoded_leaves_the_frame_unchanged() -> None:
     frame = open_frame()
     frame.append("before")
     with pytest.raises(TypeError):
@@ -62,7 +62,7 @@ def test_a_message_that_cannot_be_encoded_leaves_the_frame_as_it_was() -> None:
     assert (count, msgspec.msgpack.decode(body)) == (2, ["before", "after"])
 
 
-def test_a_message_that_is_too_long_is_refused_with_a_way_out() -> None:
+def test_the_refusal_of_a_too_long_message_names_the_setting() -> None:
     frame = open_frame(message_bytes_max=1000)
     frame.append("before")
     with pytest.raises(UsageError, match="raise message_bytes_max"):

@@ -1,4 +1,4 @@
-"""Buffers are used again, and never while somebody looks into them."""
+"""Receive buffers are reused, but never while a view of them exists."""
 
 from strobe.runtime.links.receive_buffers import BUFFER_BYTES, ReceiveBuffers
 
@@ -12,7 +12,7 @@ def test_an_unreferenced_buffer_is_reused() -> None:
     assert len(again) == BUFFER_BYTES
 
 
-def test_a_buffer_with_a_view_of_it_is_left_alone() -> None:
+def test_a_buffer_with_a_view_is_not_reused() -> None:
     buffers = ReceiveBuffers(4 * BUFFER_BYTES)
     first = buffers.take(1)
     first[:4] = b"held"
@@ -26,13 +26,13 @@ def test_a_buffer_with_a_view_of_it_is_left_alone() -> None:
     assert buffers.take(1) is first
 
 
-def test_long_frames_get_a_buffer_that_holds_them() -> None:
+def test_a_long_frame_gets_a_large_enough_buffer() -> None:
     buffers = ReceiveBuffers(4 * BUFFER_BYTES)
     buffers.give_back(buffers.take(1))
     assert len(buffers.take(BUFFER_BYTES + 1)) == BUFFER_BYTES + 1
 
 
-def test_no_more_is_kept_than_the_bound() -> None:
+def test_the_pool_keeps_no_more_than_its_bound() -> None:
     buffers = ReceiveBuffers(2 * BUFFER_BYTES)
     taken = [buffers.take(1) for _ in range(5)]
     for buffer in taken:

@@ -1,4 +1,4 @@
-"""The books of verdicts: counts that add up, what is logged, and what makes `strobe up` fail (E12)."""
+"""Collected verdicts: the counts, the log lines, and when `strobe up` fails (E12)."""
 
 from io import StringIO
 
@@ -15,18 +15,18 @@ ERROR = ConditionVerdict("error", problem="KeyError: 'z' (bank.py:3, in total())
 UNDECIDED = ConditionVerdict("undecided", problem="it was removed")
 
 
-def books(*given: ConditionVerdict) -> tuple[Verdicts, StringIO]:
+def verdicts_on(*given: ConditionVerdict) -> tuple[Verdicts, StringIO]:
     stream = StringIO()
-    kept = Verdicts(["conserved"], EventLog(stream))
+    noted = Verdicts(["conserved"], EventLog(stream))
     for number, verdict in enumerate(given, 1):
-        kept.note(f"s{number}", {"conserved": verdict})
-    return kept, stream
+        noted.note(f"s{number}", {"conserved": verdict})
+    return noted, stream
 
 
 def test_every_snapshot_counts_once() -> None:
-    kept, _ = books(HOLDS, VIOLATED, ERROR, UNDECIDED, WORSE)
-    kept.skipped()
-    (status,) = kept.status(pending=True)
+    noted, _ = verdicts_on(HOLDS, VIOLATED, ERROR, UNDECIDED, WORSE)
+    noted.skipped()
+    (status,) = noted.status(pending=True)
     assert (status.holds, status.violated, status.error, status.undecided, status.skipped) == (1, 2, 1, 1, 1)
     assert (status.judged, status.committed, status.pending) == (3, 6, True)
     assert (status.snapshot, status.latest) == ("s5", WORSE)
@@ -34,7 +34,7 @@ def test_every_snapshot_counts_once() -> None:
 
 
 def test_a_violation_is_logged_every_time_and_a_failure_once() -> None:
-    _, stream = books(HOLDS, HOLDS, VIOLATED, WORSE, ERROR, ERROR, UNDECIDED, HOLDS)
+    _, stream = verdicts_on(HOLDS, HOLDS, VIOLATED, WORSE, ERROR, ERROR, UNDECIDED, HOLDS)
     lines = [line.partition(" ")[2] for line in stream.getvalue().splitlines()]
     assert lines == [
         "holds condition=conserved snapshot=s1 found=8",
@@ -57,15 +57,13 @@ def test_a_violation_is_logged_every_time_and_a_failure_once() -> None:
         ([UNDECIDED], False),
     ],
 )
-def test_a_violation_fails_and_so_does_a_function_that_never_worked(
-    given: list[ConditionVerdict], failed: bool
-) -> None:
-    (status,) = books(*given)[0].status(pending=False)
+def test_a_violation_or_a_function_that_always_fails_is_a_failure(given: list[ConditionVerdict], failed: bool) -> None:
+    (status,) = verdicts_on(*given)[0].status(pending=False)
     assert status.failed is failed
 
 
-def test_a_violation_is_remembered_after_a_restart_of_the_coordinator() -> None:
-    first, second = (books(*given)[0].status(pending=False) for given in ([HOLDS, VIOLATED], [HOLDS, HOLDS]))
+def test_a_violation_is_kept_after_a_coordinator_restart() -> None:
+    first, second = (verdicts_on(*given)[0].status(pending=False) for given in ([HOLDS, VIOLATED], [HOLDS, HOLDS]))
     (whole,) = merged([first, second])
     assert (whole.holds, whole.violated, whole.failed) == (3, 1, True)
     assert (whole.violation_snapshot, whole.violation, whole.latest) == ("s2", VIOLATED, HOLDS)
@@ -73,7 +71,7 @@ def test_a_violation_is_remembered_after_a_restart_of_the_coordinator() -> None:
     assert (unjudged.latest, unjudged.pending) == (VIOLATED, True)
 
 
-def test_verdicts_are_kept_of_the_newest_snapshots_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_verdicts_of_the_newest_snapshots_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verdicts, "KEPT_MAX", 2)
-    kept, _ = books(HOLDS, VIOLATED, HOLDS)
-    assert [kept.of(name) for name in ("s1", "s2", "s3")] == [{}, {"conserved": VIOLATED}, {"conserved": HOLDS}]
+    noted, _ = verdicts_on(HOLDS, VIOLATED, HOLDS)
+    assert [noted.of(name) for name in ("s1", "s2", "s3")] == [{}, {"conserved": VIOLATED}, {"conserved": HOLDS}]

@@ -1,4 +1,4 @@
-"""The inbox: what waits is taken in the order in which it came, but for what is held back."""
+"""The inbox: items are taken in order of arrival, except those of held channels."""
 
 from collections import deque
 
@@ -19,51 +19,51 @@ steps = st.lists(
 )
 
 
-class Line:
-    """The same as one line, from which what is held back is taken out, and to whose end it returns."""
+class Model:
+    """A model of the inbox with one queue: items of a held channel leave it, and return to its end."""
 
     def __init__(self):
-        self.line, self.held = deque(), {}
+        self.queue, self.held = deque(), {}
 
     def append(self, item):
-        self.held.get(item[0], self.line).append(item)
+        self.held.get(item[0], self.queue).append(item)
 
     def hold(self, channel):
         if channel not in self.held:
-            self.held[channel] = deque(item for item in self.line if item[0] == channel)
-            self.line = deque(item for item in self.line if item[0] != channel)
+            self.held[channel] = deque(item for item in self.queue if item[0] == channel)
+            self.queue = deque(item for item in self.queue if item[0] != channel)
 
     def resume(self, channel):
-        self.line.extend(self.held.pop(channel, ()))
+        self.queue.extend(self.held.pop(channel, ()))
 
     def waiting_on(self, channel):
-        return [number for name, number in (*self.held.get(channel, ()), *self.line) if name == channel]
+        return [number for name, number in (*self.held.get(channel, ()), *self.queue) if name == channel]
 
 
 @given(steps)
 def test_V3_items_are_taken_in_order_and_held_ones_go_to_the_end(steps):
-    inbox, line, taken = Inbox(), Line(), []
+    inbox, model, taken = Inbox(), Model(), []
     for number, (step, channel) in enumerate(steps):
         if step == "append":
             frame = Frame(number, 1, b"")
             inbox.append(QueuedItem(True, lambda number=number: taken.append(number), channel, frame))
-            line.append((channel, number))
+            model.append((channel, number))
         elif step == "take":
             waiting = inbox.next()
-            assert (waiting is None) == (not line.line)
+            assert (waiting is None) == (not model.queue)
             if waiting is not None:
                 assert inbox.take() is waiting
                 waiting.action()
-                assert taken[-1] == line.line.popleft()[1]
+                assert taken[-1] == model.queue.popleft()[1]
         else:
             getattr(inbox, step)(channel)
-            getattr(line, step)(channel)
-        assert len(inbox) == len(line.line)
+            getattr(model, step)(channel)
+        assert len(inbox) == len(model.queue)
         for name in CHANNELS[:2]:
-            assert [item.frame.first_ordinal for item in inbox.frames(name)] == line.waiting_on(name)
+            assert [item.frame.first_ordinal for item in inbox.frames(name)] == model.waiting_on(name)
 
 
-def test_nothing_waits_in_an_inbox_that_was_cleared():
+def test_a_cleared_inbox_is_empty():
     inbox = Inbox()
     inbox.append(QueuedItem(True, lambda: None, "a->c"))
     inbox.hold("a->c")

@@ -1,4 +1,4 @@
-"""The loop sleeps for a moment now and then while the thread that writes has work, and never otherwise."""
+"""The event loop sleeps briefly from time to time while the writer thread has work, and only then."""
 
 import asyncio
 
@@ -10,40 +10,40 @@ from strobe.runtime.node.writer_thread import MOMENT_S, GilYield
 
 
 @pytest.fixture
-def moments(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def sleeps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     slept: list[float] = []
     monkeypatch.setattr(writer_thread, "AFTER_S", 0.0)
     monkeypatch.setattr(writer_thread, "sleep", slept.append)
     return slept
 
 
-def test_it_gives_way_at_once_and_again_until_the_last_job_is_done(moments: list[float]) -> None:
+def test_the_loop_yields_at_once_and_until_the_last_job_is_done(sleeps: list[float]) -> None:
     async def scenario() -> None:
-        way = GilYield()
-        with way:
-            await until(lambda: len(moments) >= 2)
-            with way:
+        gil_yield = GilYield()
+        with gil_yield:
+            await until(lambda: len(sleeps) >= 2)
+            with gil_yield:
                 pass
-            more = len(moments) + 2
-            await until(lambda: len(moments) >= more)
+            more = len(sleeps) + 2
+            await until(lambda: len(sleeps) >= more)
         await asyncio.sleep(0)
-        done = len(moments)
+        done = len(sleeps)
         await asyncio.sleep(0.001)
         await asyncio.sleep(0.001)
-        assert len(moments) == done
-        assert set(moments) == {MOMENT_S}
+        assert len(sleeps) == done
+        assert set(sleeps) == {MOMENT_S}
 
     run(scenario())
 
 
-def test_it_begins_again_after_a_failed_job(moments: list[float]) -> None:
+def test_the_loop_yields_again_after_a_failed_job(sleeps: list[float]) -> None:
     async def scenario() -> None:
-        way = GilYield()
-        with pytest.raises(OSError, match="disk"), way:
+        gil_yield = GilYield()
+        with pytest.raises(OSError, match="disk"), gil_yield:
             raise OSError("disk")
         await asyncio.sleep(0.001)
-        assert moments == []
-        with way:
-            await until(lambda: moments)
+        assert sleeps == []
+        with gil_yield:
+            await until(lambda: sleeps)
 
     run(scenario())

@@ -1,4 +1,4 @@
-"""A process goes back to what it was before it ran, whether it can be copied or not."""
+"""A process is reset to its initial state, whether it can be copied or not."""
 
 import threading
 
@@ -40,7 +40,7 @@ class Locked(Counting):
 
 
 class Late(Locked):
-    """It has no state before it has started."""
+    """It has no state before it starts."""
 
     def capture(self) -> Count:
         raise AttributeError("no count yet")
@@ -55,7 +55,7 @@ class Keeping(Process):
         return self.kept
 
 
-def test_a_process_is_reset_repeatedly_to_all_it_had() -> None:
+def test_a_process_can_be_reset_repeatedly() -> None:
     process: Process = Counting()
     beginning = InitialProcess("a", process)
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""What can be restored here: topology, protocol, timeline."""
+"""Which snapshots can be restored: topology, protocol, timeline, released output."""
 
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,13 @@ class Note(msgspec.Struct, tag=True):
 
 
 class Shorter(msgspec.Struct):
-    """What goes from a to b in the samples, by a new name of its field."""
+    """The message from a to b in the samples, with its field renamed."""
 
     total: int = 0
 
 
 class Unknown(Process):
-    """Stands for a program with its own loop, of which nobody else knows what it captures."""
+    """Stands for a program with its own loop, whose state only the program itself can decode."""
 
 
 def start(store: Store, epoch: int, restored: str | None, fork: bool = False) -> None:
@@ -49,7 +49,7 @@ def test_R1_the_timeline_follows_the_restored_snapshot_of_each_epoch(tmp_path: P
     start(store, 3, None)
     assert timeline(store.state()) == []
     assert choose(store, None, HERE).event == SnapshotChosen(None, None)
-    # An operator may go to another timeline, by name.
+    # An operator may switch to another timeline by naming a snapshot.
     assert choose(store, second, HERE).event == SnapshotChosen(second, VIEW)
 
 
@@ -74,7 +74,7 @@ def test_E9_a_snapshot_of_another_topology_is_refused(tmp_path: Path, topology: 
 
 
 def test_R1_the_newest_is_chosen_even_if_a_member_has_left_since(tmp_path: Path) -> None:
-    """Nothing that was done since it had joined is undone for that."""
+    """The leave is no reason to undo more."""
     store = Store.create(tmp_path / "store")
     start(store, 1, None)
     name = commit(store, sample(1))
@@ -98,7 +98,7 @@ def test_R2_only_a_fork_goes_below_output_of_a_departed_process(tmp_path: Path) 
 def committed(
     store: Store, counter: int, a: int | None = None, gone: int | None = None, epoch: int = 1, joined: int = 0
 ) -> str:
-    """Commit a snapshot in which process a has let out so much; `gone`: it has left, with so much in all."""
+    """Commit a snapshot in which process a has output up to position `a`, or has left with output up to `gone`."""
     name = begin(store, counter, None, epoch)
     manifest = store.write_snapshot(sample(counter, epoch))
     processes, departed = dict(manifest.processes), {}
@@ -107,14 +107,14 @@ def committed(
         departed["a"] = Departure({"out": gone}, joined=joined)
     else:
         processes["a"] = msgspec.structs.replace(processes["a"], sinks={"out": a})
-    lives = {"a": joined} if joined and gone is None else {}
-    manifest = msgspec.structs.replace(manifest, processes=processes, departed=departed, joined=lives)
+    memberships = {"a": joined} if joined and gone is None else {}
+    manifest = msgspec.structs.replace(manifest, processes=processes, departed=departed, joined=memberships)
     store.commit(name, manifest, store.state().next_position, 30)
     return name
 
 
-def refusal(store: Store, name: str, here: Topology = HERE) -> str:
-    event = choose(store, name, here).event
+def refusal(store: Store, name: str, topology: Topology = HERE) -> str:
+    event = choose(store, name, topology).event
     return event.reason if isinstance(event, RestoreRefused) else ""
 
 
@@ -133,10 +133,10 @@ def test_R2_a_rejoin_is_not_covered_by_earlier_output(tmp_path: Path, earlier: i
 @pytest.mark.parametrize(
     ("released", "reason"), [(3, "released 3 more since"), (0, "of an earlier membership of process a")]
 )
-def test_E9_an_earlier_membership_with_output_needs_a_fork(
+def test_E9_restoring_an_earlier_membership_with_output_needs_a_fork(
     tmp_path: Path, removed: bool, released: int, reason: str
 ) -> None:
-    """Its process has another file by now: all would be stopped because it could not go on from there."""
+    """The process has another output file by now and could not continue: the whole system would be stopped."""
     store = Store.create(tmp_path / "store")
     start(store, 1, None)
     nothing, before, left = committed(store, 1, a=0), committed(store, 2, a=79), committed(store, 3, gone=79)
@@ -173,7 +173,7 @@ def test_R2_a_process_that_left_twice_has_output_of_both_memberships(tmp_path: P
 
 
 def test_R2_an_undone_departure_continues_the_same_membership(tmp_path: Path) -> None:
-    """Where it had left without having let out more, all may still go."""
+    """If it had left without releasing more output, the snapshot can still be restored."""
     store = Store.create(tmp_path / "store")
     start(store, 1, None)
     base, abandoned = committed(store, 1, a=50), committed(store, 2, gone=50)
@@ -185,7 +185,7 @@ def test_R2_an_undone_departure_continues_the_same_membership(tmp_path: Path) ->
 
 
 class Balance(Process):
-    """What b of the samples is not."""
+    """Its state has another type than that of b in the samples."""
 
     def capture(self) -> Any:
         return 1
@@ -194,7 +194,7 @@ class Balance(Process):
 
 
 class Account(msgspec.Struct):
-    """What b of the samples is, by a new name of its field."""
+    """The state of b in the samples, with its field renamed."""
 
     amount: int = 0
 
@@ -205,7 +205,7 @@ class Renamed(Balance):
 
 
 class Forgetful(Balance):
-    """Takes nothing of what b of the samples was."""
+    """Decodes the state of b in the samples, but restores nothing of it."""
 
     def capture(self) -> Any:
         return {"balance": 1}
@@ -231,11 +231,11 @@ def test_E9_a_named_snapshot_of_another_schema_is_refused(
     event = choose(store, name, HERE, system=system).event
     assert isinstance(event, RestoreRefused)
     assert reason in event.reason
-    # A crash must not end in going back further than need be: the process itself says that it cannot.
+    # After a crash, no older snapshot is chosen instead: the process itself reports that it cannot be restored.
     assert choose(store, None, HERE, system=system).event == SnapshotChosen(name, VIEW)
 
 
-def test_E9_open_aborted_and_unknown_snapshots_are_refused(tmp_path: Path) -> None:
+def test_E9_an_unknown_snapshot_is_refused(tmp_path: Path) -> None:
     store = Store.create(tmp_path / "store")
     event = choose(store, "000001-00000009-coordinator", HERE).event
     assert isinstance(event, RestoreRefused)
@@ -245,16 +245,16 @@ def test_E9_open_aborted_and_unknown_snapshots_are_refused(tmp_path: Path) -> No
 def test_E9_an_inconsistent_snapshot_is_refused(tmp_path: Path) -> None:
     store = Store.create(tmp_path / "store")
     whole = sample(1)
-    liar = whole.fragments["a"]
-    sent = {name: msgspec.structs.replace(end, count=end.count + 1) for name, end in liar.sent.items()}
-    whole.fragments["a"] = msgspec.structs.replace(liar, sent=sent)
+    fragment = whole.fragments["a"]
+    sent = {name: msgspec.structs.replace(end, count=end.count + 1) for name, end in fragment.sent.items()}
+    whole.fragments["a"] = msgspec.structs.replace(fragment, sent=sent)
     event = choose(store, commit(store, whole), HERE).event
     assert isinstance(event, RestoreRefused)
     assert "is inconsistent: a->b" in event.reason
 
 
 class Choosy(Process):
-    """Decodes what b of the samples was, and cannot become it."""
+    """Decodes the state of b in the samples, but refuses to restore it."""
 
     def __init__(self, refusal: BaseException) -> None:
         self.refusal = refusal
@@ -277,9 +277,7 @@ def test_E9_a_named_snapshot_a_process_rejects_is_refused(tmp_path: Path, refusa
     assert "this ledger is closed" in event.reason
 
 
-def test_E9_a_snapshot_that_is_removed_while_it_is_looked_at_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_E9_a_snapshot_removed_during_its_check_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store.create(tmp_path / "store")
     start(store, 1, None)
     name, _ = commit(store, sample(1)), commit(store, sample(2))
@@ -295,7 +293,7 @@ def test_E9_a_snapshot_that_is_removed_while_it_is_looked_at_is_refused(
 
 
 def test_R2_only_a_fork_restores_what_a_fork_abandoned(tmp_path: Path) -> None:
-    """Its output goes on in the file of the fork; and the latest is that of the fork, not what it left behind."""
+    """Output continues in the file of the fork; `latest` is the snapshot that it began from, not the abandoned one."""
     store = Store.create(tmp_path / "store")
     start(store, 1, None)
     first, second = commit(store, with_sink(1)), commit(store, with_sink(2))

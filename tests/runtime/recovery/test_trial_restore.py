@@ -1,4 +1,4 @@
-"""Trial restore and invariants: what can be restored is shown by restoring it, into a copy (S4, E9)."""
+"""Trial restore and invariants: a snapshot is restored into a copy to show that it can be restored (S4, E9)."""
 
 import re
 from collections.abc import Callable
@@ -148,7 +148,7 @@ class Lossy(Ledger):
 
 class Deaf(Raw):
     def restore(self, state: Any) -> None:
-        """Take nothing."""
+        """Restore nothing."""
 
 
 class Broken(Branch):
@@ -180,7 +180,7 @@ class Emptied(Branch):
 
 class Empty(Branch):
     def capture(self) -> Any:
-        """Forget to return."""
+        """Return nothing."""
 
 
 class Renamed(Branch):
@@ -195,7 +195,7 @@ class Numbered(msgspec.Struct):
 
 
 class Unsorted(Branch):
-    """Its state has keys and members that have no order among each other."""
+    """Its state has keys and set members of types that cannot be ordered."""
 
     def __init__(self, kept: int = 0) -> None:
         self.kept = kept
@@ -274,7 +274,7 @@ class Strange(Branch):
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Process) else "",
 )
-def test_a_process_that_does_not_take_its_state_back_is_named(name: str, process: Process, problem: str) -> None:
+def test_a_process_that_does_not_restore_its_state_is_named(name: str, process: Process, problem: str) -> None:
     system = bank()
     system.processes[name] = process
     found = [
@@ -283,7 +283,7 @@ def test_a_process_that_does_not_take_its_state_back_is_named(name: str, process
     assert found == [problem]
 
 
-def test_a_state_of_nothing_is_not_called_restorable() -> None:
+def test_a_state_of_none_is_not_restorable() -> None:
     snapshot = with_state(taken(), "a", data=msgspec.msgpack.encode(None))
     (found,) = problems(bank(processes={"a": Empty(), "b": Ledger(), "c": Raw()}), snapshot)
     assert "capture() of process a returned None; return its state" in found
@@ -296,7 +296,7 @@ def test_states_with_unordered_keys_are_compared() -> None:
     assert "balance changed" in found
 
 
-def test_a_process_that_is_not_there_is_named() -> None:
+def test_a_missing_process_is_named() -> None:
     found = problems(bank(processes={"a": Branch(), "b": Ledger()}), taken())
     assert found == ["c: this process is in the snapshot, and not in the system [topology]"]
 
@@ -330,7 +330,7 @@ def test_another_topology_or_protocol_is_named(changes: dict[str, Any], problem:
     assert problems(bank(**changes), taken()) == [problem]
 
 
-def test_a_process_that_joined_later_does_not_stand_in_the_way() -> None:
+def test_a_process_that_joined_later_is_no_problem() -> None:
     processes = {"a": Branch(), "b": Ledger(), "c": Raw(), "d": Raw()}
     assert problems(bank(processes=processes, channels=[Channel("a", "b"), Channel("d", "a")]), taken()) == []
 
@@ -344,7 +344,7 @@ def test_a_message_of_another_system_is_named() -> None:
     assert found.startswith("a->b: the frame of message 1 cannot be decoded: Invalid value 'Coins'")
 
 
-# The levels, on a store.
+# The verification levels, on a store.
 
 
 @pytest.fixture
@@ -384,7 +384,7 @@ def test_lower_levels_do_not_run_the_system(store: Store) -> None:
         assert verify(store, name, level, load).checks[-1].level is level
 
 
-def test_what_is_conserved_must_be_as_in_the_oldest_snapshot_that_verifies(store: Store) -> None:
+def test_a_conserved_value_must_equal_that_of_the_oldest_valid_snapshot(store: Store) -> None:
     first = commit(store, taken(1))
     same = commit(store, taken(2, balance=9, entries={"x": 4}))
     stolen = commit(store, taken(3, balance=11))

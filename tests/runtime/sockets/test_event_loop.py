@@ -1,4 +1,4 @@
-"""A loop that looks on for a moment after something has come, and how that stays cheap."""
+"""Busy polling: the event loop polls for a moment after a read, and backs off if that is fruitless."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,7 +12,7 @@ SPIN_S = 0.5
 
 
 class Clock:
-    """Stands still until it is told otherwise."""
+    """Stands still until the test sets it."""
 
     now_s = 0.0
 
@@ -35,8 +35,8 @@ async def turns(count: int = 5) -> None:
         await asyncio.sleep(0)
 
 
-async def in_vain(busy_poller: BusyPoller, clock: Clock) -> None:
-    """Let a look end without anything having come."""
+async def poll_fruitlessly(busy_poller: BusyPoller, clock: Clock) -> None:
+    """Let a poll end without a read."""
     assert busy_poller.polling
     clock.now_s += 2 * SPIN_S
     await turns()
@@ -63,16 +63,16 @@ def test_it_polls_for_a_while_after_the_last_read() -> None:
 
 def test_fruitless_polls_are_followed_by_skipped_ones() -> None:
     async def scenario(busy_poller: BusyPoller, clock: Clock) -> None:
-        for left_out in (0, 1, 3, 7, 15, SKIPPED_MAX):
-            for _ in range(left_out):
+        for skipped in (0, 1, 3, 7, 15, SKIPPED_MAX):
+            for _ in range(skipped):
                 busy_poller.poll_soon()
                 assert not busy_poller.polling
             busy_poller.poll_soon()
-            await in_vain(busy_poller, clock)
+            await poll_fruitlessly(busy_poller, clock)
         for _ in range(SKIPPED_MAX + 1):
             busy_poller.poll_soon()
-        busy_poller.poll_soon()  # while it looks
-        await in_vain(busy_poller, clock)
+        busy_poller.poll_soon()  # while it polls
+        await poll_fruitlessly(busy_poller, clock)
         busy_poller.poll_soon()
         busy_poller.poll_soon()
         assert busy_poller.polling
@@ -81,7 +81,7 @@ def test_fruitless_polls_are_followed_by_skipped_ones() -> None:
 
 
 @pytest.mark.parametrize("closed", [False, True])
-def test_polling_stops_with_its_timeline_and_can_be_off(closed: bool) -> None:
+def test_polling_stops_when_closed_and_can_be_off(closed: bool) -> None:
     async def scenario(busy_poller: BusyPoller, clock: Clock) -> None:
         busy_poller.poll_soon()
         assert busy_poller.polling == closed

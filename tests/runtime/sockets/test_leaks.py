@@ -1,7 +1,6 @@
-"""What nodes keep of snapshots, rollbacks and connections that are over: nothing.
+"""Nodes keep no memory for snapshots, rollbacks and connections that are over.
 
-Hosts run in this process, so what they allocate is counted to the byte, and not guessed from what the operating system
-has given them.
+Hosts run in this process, so their allocations are counted exactly, by tracemalloc.
 """
 
 import asyncio
@@ -20,15 +19,15 @@ from strobe.runtime.links.listener import Listener
 from strobe.storage import Store
 
 OURS = [tracemalloc.Filter(True, str(Path(strobe.__file__).parent / room / "*")) for room in ("runtime", "protocol")]
-# What links receive into is used again, and has a bound of its own: there may be one more or less of it at any time.
+# Receive buffers of links are reused and bounded separately: at any time there may be one more or one less.
 OURS += [tracemalloc.Filter(False, "*/receive_buffers.py")]
 BYTES_MAX = 1000
-"""What may be left of one. Measured: 200, most of it ids that this test keeps. A capture would be 5,000."""
+"""Maximum growth per repetition. Measured: 200, most of it ids that this test keeps. A kept capture would be 5,000."""
 TIMES = 24
 
 
 async def allocated() -> int:
-    """Return how much is in use when all that is still being closed is closed: the least of several times."""
+    """Return the allocated bytes: the minimum of several measurements, since some things are still being closed."""
     found = []
     for _ in range(5):
         await asyncio.sleep(0.02)
@@ -39,7 +38,7 @@ async def allocated() -> int:
 
 
 async def bytes_each(do: Callable[[], Awaitable[None]]) -> float:
-    """Return by how much memory grows each time, once all that is made but once is there."""
+    """Return how much memory grows per repetition, after a warm-up."""
     for _ in range(TIMES // 2):
         await do()
     before = await allocated()
@@ -49,7 +48,7 @@ async def bytes_each(do: Callable[[], Awaitable[None]]) -> float:
 
 
 def forget(coordinator: FakeCoordinator) -> None:
-    """Nothing that the test remembers is to be counted, nor what nodes remember until they are told that it is over."""
+    """Clear what the test itself remembers; report to the nodes that all snapshots are settled, so that they forget."""
     for name, link in coordinator.links.items():
         link.send(ReportSettled(name, coordinator.counter))
         link.heard.clear()
@@ -59,12 +58,12 @@ def forget(coordinator: FakeCoordinator) -> None:
 
 
 async def of_snapshots(coordinator: FakeCoordinator) -> float:
-    async def photograph() -> None:
+    async def take_snapshot() -> None:
         coordinator.hosts["a"].application.context.send("a->b", bytes(100))  # type: ignore[attr-defined]
         await coordinator.photograph("a")
         forget(coordinator)
 
-    return await bytes_each(photograph)
+    return await bytes_each(take_snapshot)
 
 
 async def of_rollbacks(coordinator: FakeCoordinator) -> float:
@@ -95,15 +94,15 @@ def traced(scenario: Callable[[], Awaitable[float]]) -> float:
         tracemalloc.stop()
 
 
-def test_a_snapshot_leaves_nothing_behind_in_those_who_took_part(tmp_path: Path) -> None:
+def test_a_snapshot_leaves_no_memory_behind_in_its_processes(tmp_path: Path) -> None:
     assert measured(tmp_path, of_snapshots) < BYTES_MAX
 
 
-def test_R1_a_rollback_leaves_nothing_behind_in_those_who_lived_through_it(tmp_path: Path) -> None:
+def test_R1_a_rollback_leaves_no_memory_behind_in_its_processes(tmp_path: Path) -> None:
     assert measured(tmp_path, of_rollbacks) < BYTES_MAX
 
 
-def test_a_connection_that_was_cut_leaves_nothing_behind_at_either_end() -> None:
+def test_a_lost_connection_leaves_no_memory_behind_at_either_end() -> None:
     async def scenario() -> float:
         source, target = Source(), Target()
         listener = await Listener.open("127.0.0.1", 0, gate=target)

@@ -1,4 +1,4 @@
-"""The pages of docs/operations describe settings, metrics and examples; they are compared with the code."""
+"""The settings, metrics and examples in docs/operations match the code."""
 
 import asyncio
 import re
@@ -45,22 +45,22 @@ def test_every_setting_is_described_with_its_default(title, settings):
             assert as_written(text) == default, name
 
 
-def test_every_metric_that_it_names_exists(tmp_path):
+def test_every_metric_in_the_document_exists(tmp_path):
     async def scenario():
         async with running(tmp_path / "store", http=True) as coordinator:
-            await coordinator.living("a")
+            await coordinator.start_node("a")
             client = Client(coordinator.service.api)
             return await asyncio.to_thread(client.metrics)
 
-    there = asyncio.run(scenario())
+    metrics = asyncio.run(scenario())
     named = set(re.findall(r"`(strobe_\w+)", PAGES["monitoring"]))
     assert len(named) > 3
     for metric in named:
-        assert f"\n{metric}" in there or f"# TYPE {metric} " in there, metric
+        assert f"\n{metric}" in metrics or f"# TYPE {metric} " in metrics, metric
 
 
-def test_R1_what_it_says_for_systemd_starts_no_coordinator_again_that_has_stopped_everything(tmp_path):
-    """R1: what crashes again and again is not looped on; nodes that were stopped wait for the next coordinator."""
+def test_R1_the_systemd_unit_does_not_restart_a_halted_coordinator(tmp_path):
+    """R1: a crash loop is not continued by systemd; stopped nodes wait for the next coordinator."""
 
     async def scenario():
         async with running(tmp_path / "store", http=True) as coordinator:
@@ -80,21 +80,21 @@ def test_R1_what_it_says_for_systemd_starts_no_coordinator_again_that_has_stoppe
 
 
 def example(word):
-    """Run the one example in Python that has `word` in it; return its names."""
+    """Run the only Python example that contains `word`; return its names."""
     (code,) = [code for code in re.findall(r"```python\n(.*?)```", PAGES["state"], re.DOTALL) if word in code]
     names = {"__name__": "operations_example", "msgspec": msgspec}
     exec(code, names)
     return names
 
 
-def test_E9_a_renamed_field_is_read_from_old_states_and_not_written_again():
+def test_E9_the_example_reads_a_renamed_field_and_does_not_write_it():
     account = example("class Account")["Account"]
     old = decode_known(msgspec.msgpack.encode({"balance": 5}), account)
     assert old.balance == 5
     assert msgspec.msgpack.encode(account(amount=old.balance)) == msgspec.msgpack.encode({"amount": 5})
 
 
-def test_E4_the_example_of_keyed_state_keeps_what_was_frozen_and_goes_on():
+def test_E4_the_keyed_state_example_keeps_frozen_state_and_continues():
     names = example("class Warehouse")
     warehouse, sale = names["Warehouse"](), names["Sale"]("tea", 30)
     warehouse.receive(None, "shop->warehouse", sale)

@@ -1,4 +1,4 @@
-"""docs/outside.md: its examples run, and do what it says."""
+"""The examples in docs/outside.md run, and do what the text promises."""
 
 import re
 import tomllib
@@ -19,7 +19,7 @@ def blocks(language: str) -> list[str]:
 
 
 class Emitting(Context):
-    """Hands what is emitted to a sink."""
+    """A context that emits into a sink."""
 
     def __init__(self, sink):
         self.emit = sink.emit
@@ -47,13 +47,13 @@ def test_R2_the_example_reads_orders_and_releases_each_once(in_scratch):
     sink.restore(0, epoch=1)
     (first,) = source.poll(1)
     till.receive(Emitting(sink), "orders", first)
-    state, read, written = till.capture(), source.position, sink.position
-    sink.prepare(written)
+    state, read_position, written_position = till.capture(), source.position, sink.position
+    sink.prepare(written_position)
     for order in source.poll(10):
         till.receive(Emitting(sink), "orders", order)
     till.restore(state)
-    source.open(read)
-    sink.restore(written, epoch=2, origin=1)
+    source.open(read_position)
+    sink.restore(written_position, epoch=2, origin=1)
     for order in source.poll(10):
         till.receive(Emitting(sink), "orders", order)
     sink.prepare(sink.position)
@@ -73,7 +73,7 @@ def test_the_example_of_the_ingress_log_runs(in_scratch):
     source.close()
 
 
-def test_the_tables_of_the_example_are_those_of_a_system_file():
+def test_the_tables_of_the_example_fit_a_system_file():
     (text,) = blocks("toml")
     tables = tomllib.loads(text)
     assert msgspec.convert(tables["source"]["orders"], SourceTable).malformed == "stop"

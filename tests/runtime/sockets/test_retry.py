@@ -1,4 +1,4 @@
-"""What is waited for, for how long, and what is not."""
+"""Which errors are retried, with which back-off."""
 
 import asyncio
 import logging
@@ -42,12 +42,12 @@ def caused(error: StrobeError, cause: BaseException) -> StrobeError:
         (caused(UsageError("a source that is not there"), FileNotFoundError()), False),
     ],
 )
-def test_only_what_may_pass_by_itself_is_waited_for(error: StrobeError | OSError, expected: bool) -> None:
+def test_only_transient_errors_are_retried(error: StrobeError | OSError, expected: bool) -> None:
     assert is_transient(error) is expected
 
 
 class Flaky:
-    """Fails with one problem after the other, then gives 7."""
+    """Raises one problem after the other, then returns 7."""
 
     def __init__(self, *problems: str) -> None:
         self.problems = list(problems)
@@ -58,7 +58,7 @@ class Flaky:
         return 7
 
 
-def test_pauses_grow_up_to_a_bound_and_each_problem_is_logged_once(
+def test_back_off_grows_to_a_limit_and_each_problem_is_logged_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     waits = RetryLoop("a")
@@ -79,7 +79,7 @@ def test_pauses_grow_up_to_a_bound_and_each_problem_is_logged_once(
     assert waits.waiting == ""
 
 
-def test_what_does_not_pass_is_raised_at_once() -> None:
+def test_a_permanent_error_is_raised_at_once() -> None:
     async def attempt() -> None:
         raise StoreCorrupt("/data/shop", "blobs/1", "is missing")
 

@@ -1,4 +1,4 @@
-"""A bank with a branch that loses one coin of every transfer: what a violation looks like."""
+"""A bank with a branch that loses one coin of every transfer, as an example of a violation."""
 
 from bank import Branch, Transfer, total
 
@@ -11,7 +11,7 @@ class Leaky(Branch):
 
 
 class Robbed(Branch):
-    """Loses a coin before anything else happens: every snapshot shows it."""
+    """Loses a coin at the start, so that every snapshot shows it."""
 
     def start(self, ctx):
         super().start(ctx)

@@ -1,4 +1,4 @@
-"""Barriers under faults, and rollbacks, on dataflows: no checker ever complains (V3-V5)."""
+"""Barriers on dataflows, under faults and rollbacks: no checker finds a violation (V3-V5)."""
 
 import msgspec
 import pytest
@@ -17,7 +17,7 @@ STAYING = ",".join(kind for kind in KINDS if kind != "membership")
 
 
 class Guest(Player):
-    """Leaves without handing anything over: in a dataflow there is not always somebody to take it."""
+    """Leaves without handing anything over: in a dataflow there may be no process to take it."""
 
     def leave(self, ctx):
         pass
@@ -54,7 +54,7 @@ def test_E2_processes_leave_and_join_dataflows(protocol, faults):
 
 
 def test_E2_a_process_without_outputs_lost_while_leaving_has_left():
-    """Seed 136: nobody waits for its last event, and it comes back without a state and is told to go."""
+    """Seed 136: no process waits for its last event. It comes back without state and is dismissed."""
     channels = [Channel(*pair) for pair in ("ab", "ac", "bd", "cd", "ad")]
     system = System({name: Guest() for name in "abcd"}, channels, [Coin, Note], "unaligned")
     world = run(system, 136, msgspec.structs.replace(Faults.parse("all,rollbacks"), membership_every_us=150_000), 10)
@@ -68,11 +68,11 @@ def test_V3_aligned_snapshots_have_nothing_in_flight():
 
 def test_V4_unaligned_barriers_overtake_at_both_ends(monkeypatch):
     overtaken = []
-    tell = ChannelQueues.arrive
+    original = ChannelQueues.arrive
 
     def arrive(queues, channel, item):
         overtaken.append((len(queues.of(channel).inlet), len(getattr(item, "overtaken", ()))))
-        tell(queues, channel, item)
+        original(queues, channel, item)
 
     monkeypatch.setattr(ChannelQueues, "arrive", arrive)
     world = run(players("dag", "unaligned"), 1, "delays", snapshots=20)
@@ -82,7 +82,7 @@ def test_V4_unaligned_barriers_overtake_at_both_ends(monkeypatch):
     assert any(snapshot.in_flight_messages for snapshot in world.taken)
 
 
-def test_V5_some_snapshots_align_in_time_and_others_turn():
+def test_V5_some_snapshots_align_in_time_and_others_become_unaligned():
     world = run(players("dag", "aligned-then-unaligned"), 1, "delays", snapshots=30)
     in_flight = [snapshot.in_flight_messages for snapshot in world.taken]
     assert 0 in in_flight

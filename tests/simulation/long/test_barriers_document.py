@@ -1,4 +1,4 @@
-"""The example in docs/barriers.md runs as it stands."""
+"""The example in docs/barriers.md runs unchanged."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Termination detected online, in the simulator, over many seeds; detectors with a broken rule are caught (G4)."""
+"""Online termination detection in the simulator, over many seeds; detectors with a broken rule are caught (G4)."""
 
 from types import SimpleNamespace
 
@@ -29,7 +29,7 @@ class Pile(msgspec.Struct):
 
 
 class Worker(Process):
-    """Works on its tasks, one after the other; most of them leave smaller ones, for anybody."""
+    """Works on its tasks one after the other; most of them create smaller ones for other workers."""
 
     def __init__(self, *tasks):
         self.pile = Pile(list(tasks))
@@ -53,7 +53,7 @@ class Worker(Process):
             self.start(ctx)
 
     def active(self):
-        return False  # its timers say what it has to do
+        return False  # its pending timers show that it has work to do
 
     def terminated(self, ctx):
         self.announced.append(ctx.now())
@@ -66,7 +66,7 @@ class Worker(Process):
 
 
 class SignalsTooEarly(DijkstraScholten):
-    """Breaks D3: the parent is answered as soon as the process is idle, whatever it has set in motion."""
+    """Breaks D3: the parent is answered as soon as the process is idle, even if its own messages are unanswered."""
 
     def _ended(self, active):
         return self._leave() if not active and (not self.root or self.state.deficit == 0) else []
@@ -80,7 +80,7 @@ class ForgetsAnAnswer(DijkstraScholten):
 
 
 class AnswersEveryMessage(DijkstraScholten):
-    """Breaks D1: nobody ever owes an answer to a parent."""
+    """Breaks D1: no process ever owes its parent an answer."""
 
     engaged = True
 
@@ -89,7 +89,7 @@ class AnswersEveryMessage(DijkstraScholten):
 
 
 class IgnoresActivity(DijkstraScholten):
-    """Breaks D3 and D4: leaves though there is something left to do."""
+    """Breaks D3 and D4: leaves although it still has work to do."""
 
     def _ended(self, active):
         return super()._ended(False)
@@ -99,7 +99,7 @@ class IgnoresActivity(DijkstraScholten):
 
 
 def run(seed, detector=DijkstraScholten, faults=None):
-    """Run a computation; return its world, and whether each announcement was true when it was made."""
+    """Run a computation; return its world, whether each announcement was true, and the finding of the last snapshot."""
     workers = {name: Worker(3, 3, 2) if name == "a" else Worker() for name in NAMES}
     truths = []
 
@@ -122,8 +122,8 @@ def run(seed, detector=DijkstraScholten, faults=None):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_end_is_announced_once_when_it_is_there(seed):
-    """G4: and a snapshot taken afterwards shows the same."""
+def test_termination_is_announced_once_and_truly(seed):
+    """G4: and a snapshot taken afterwards shows termination too."""
     world, truths, found = run(seed)
     assert truths == [True]
     assert found.holds
@@ -141,21 +141,21 @@ def test_a_detector_that_forgets_an_answer_never_announces_termination():
     assert len(missed) > len(SEEDS) / 2
 
 
-def test_the_detector_goes_back_with_its_process():
-    """R1: what was announced after the cut is announced again, and in the end it is true."""
+def test_the_detector_is_rolled_back_with_its_process():
+    """R1: an announcement after the cut is repeated, and in the end it is true."""
     world, _, found = run(3, faults=Faults(delay_us_max=3000, rollback_every_us=15_000))
     assert world.epoch > 1
     assert found.holds
     assert world.nodes["a"].process.terminated
 
 
-def test_a_channel_without_one_back_is_named():
+def test_a_channel_without_a_return_channel_is_named():
     system = System({"a": Detecting(Worker(1), True), "b": Detecting(Worker())}, [Channel("a", "b")], [Task, Signal])
     with pytest.raises(UserCodeFailed, match="'b' has no channel 'b->a' to signal back what comes on 'a->b'"):
         World(system, 1).run(1)
 
 
-def test_signals_go_back_on_the_channel_that_is_given():
+def test_signals_return_on_the_given_channel():
     worker = Worker(1)
     detecting = {"a": Detecting(worker, True, {"two": "one"}), "b": Detecting(Worker(), back={"one": "two"})}
     channels = [Channel("a", "b", id="one"), Channel("b", "a", id="two")]
@@ -188,7 +188,7 @@ def test_no_process_under_detection_leaves_under_faults():
     assert found.holds
 
 
-def test_what_a_wrapped_process_declares_is_declared():
+def test_a_wrapper_passes_on_the_declarations_of_its_process():
     class Waiting(Worker):
         def waits_for(self):
             return Waits.all("b")

@@ -1,4 +1,4 @@
-"""The same seed gives the same bytes, whatever the order in which an interpreter hashes."""
+"""The same seed gives the same bytes, whatever the interpreter's hash order."""
 
 import os
 import subprocess

@@ -1,4 +1,6 @@
-"""The step-by-step explanation: made by the real code, one rule a step, right where it should be and nowhere else."""
+"""The step-by-step explanations: made by the real code, one rule per step, correct exactly in the scenes meant to
+be.
+"""
 
 import pytest
 
@@ -20,11 +22,11 @@ def test_a_scene_has_the_outcome_it_announces(scene):
     assert all(moment.rule for moment in scene.moments)
 
 
-def test_the_three_naive_photographs_all_fail():
+def test_the_three_naive_snapshots_all_fail():
     assert [scene.right for scene in explain("naive")] == [False, False, False]
 
 
-def test_the_word_count_shows_alignment_and_what_overtakes():
+def test_the_word_count_shows_alignment_and_overtaking_barriers():
     aligned, too_early, unaligned, timed = explain("wordcount")
     assert [scene.right for scene in (aligned, too_early, unaligned, timed)] == [True, False, True, True]
     assert "sum holds one->sum back" in [moment.text for moment in aligned.moments]
@@ -39,7 +41,7 @@ def test_chandy_lamport_fails_where_lai_yang_does_not():
 
 
 def test_the_explanation_is_made_by_the_protocol_code(monkeypatch):
-    """With a broken protocol in its place, the same script comes out wrong."""
+    """With a broken protocol in its place, the same script gives a wrong result."""
     assert explain("bank3")[0].outcomes[0].total == 300
     monkeypatch.setattr("strobe.simulation.explain.explanations.ChandyLamport", StatesWithoutChannels)
     assert explain("bank3")[0].outcomes[0].total == 285
@@ -55,7 +57,7 @@ def test_a_diagram_has_a_line_for_each_moment_and_fits_the_width():
         ]
 
 
-def test_the_page_holds_every_scene_and_its_script_is_not_cut_short():
+def test_the_page_contains_every_scene_and_its_whole_script():
     text = page(scenes())
     assert all(scene.title in text for scene in scenes())
     assert text.count("</script>") == 1

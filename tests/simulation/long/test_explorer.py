@@ -1,4 +1,4 @@
-"""The explorer: what it visits, what it catches, and that it runs the real classes (P3)."""
+"""The explorer: which states it visits, which bugs it catches, and that it runs the real classes (P3)."""
 
 import msgspec
 import pytest
@@ -31,14 +31,16 @@ def test_the_explorer_runs_the_class_that_hosts_import(monkeypatch):
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_merging_equal_states_hides_nothing(protocol):
-    """Every path without merging, against the states with it: they mean the same set of states, and the same ends."""
+    """Every path without merging reaches the same states and the same ends as the search that merges equal states."""
     merged, apart = (Space(smallest(protocol), merge=merge, reduce=False) for merge in (True, False))
     assert _meanings(merged) == _meanings(apart)
     assert apart.handles > 5 * merged.handles
 
 
 def test_taking_commuting_counts_at_once_hides_no_end():
-    """After a crash, a relayed count that commutes with all else is taken first; without that the ends are the same."""
+    """After a crash, a relayed count that commutes with all other steps is taken first. That does not change the
+    ends.
+    """
     crashing = msgspec.structs.replace(smallest("lai-yang"), crash=True)
     reduced, whole = Space(crashing), Space(crashing, reduce=False)
     assert _snapshots_and_ends(reduced) == _snapshots_and_ends(whole)
@@ -49,15 +51,15 @@ def test_taking_commuting_counts_at_once_hides_no_end():
     "name",
     ["join-unaligned", "join-unaligned-twice", "diamond-unaligned", "join-timed", "pair-timed-twice"],
 )
-def test_taking_first_what_commutes_hides_no_snapshot_and_no_end(name):
-    """P3: with barriers that overtake; of the timed diamond it was seen as well, in a minute (docs/barriers.md)."""
+def test_taking_commuting_steps_first_hides_no_snapshot_and_no_end(name):
+    """P3: with overtaking barriers. The timed diamond was checked too, which takes a minute (docs/barriers.md)."""
     reduced, whole = Space(scenario(name)), Space(scenario(name), reduce=False)
     assert _snapshots_and_ends(reduced) == _snapshots_and_ends(whole)
     assert len(reduced.recorded) > 0
 
 
 def _snapshots_and_ends(space):
-    """Return what each snapshot that can be complete, and each state in which nothing can happen any more, mean."""
+    """Return the meaning of each snapshot that can be complete, and of each state without a next step."""
     snapshots, ends, waiting = set(), set(), [space.start()]
     known = set(waiting)
     while waiting:
@@ -73,7 +75,7 @@ def _snapshots_and_ends(space):
 
 
 def _meanings(space):
-    """Return what every state visited means, and whether it is an end; each path is walked to its end."""
+    """Return the meaning of each visited state, and whether it is an end. Each path is followed to its end."""
     found, waiting, known = set(), [space.start()], set()
     while waiting:
         state = waiting.pop()
@@ -99,14 +101,16 @@ def test_a_mutant_has_a_counterexample_that_can_be_played(mutant):
     "mutant", [m for m in MUTANTS if m.explored_on and "timed" in m.explored_on], ids=lambda m: m.name
 )
 def test_a_counterexample_is_replayed_step_by_step_exactly(mutant, monkeypatch):
-    """A barrier that goes on its way reaches its machine in a step of its own, or not at all."""
+    """A barrier in transit reaches its machine in a step of its own, or not at all."""
     explored = explore(scenario(mutant.explored_on), mutant.protocol_class)
-    told = []
+    handled = []
     handle = mutant.protocol_class.handle
-    monkeypatch.setattr(mutant.protocol_class, "handle", lambda self, event: told.append(event) or handle(self, event))
+    monkeypatch.setattr(
+        mutant.protocol_class, "handle", lambda self, event: handled.append(event) or handle(self, event)
+    )
     play(explored.scenario, mutant.protocol_class, explored.path)
     expected = [action.event for action in explored.path if action.kind in ("deliver", "control", "timeout")]
-    assert [event for event in told if not isinstance(event, MessagesSent)] == expected
+    assert [event for event in handled if not isinstance(event, MessagesSent)] == expected
 
 
 def test_a_counterexample_is_a_shortest_one():
@@ -141,7 +145,7 @@ def test_barriers_are_explored_on_a_diamond_with_a_join():
 
 
 class WaitedForTwice(AlignedThenUnaligned):
-    """T2 broken: when the time is over, a process waits once more for barriers that have had their turn."""
+    """T2 broken: after the time limit, a process waits again for barriers that it has already handled."""
 
     def _turn(self, snapshot):
         held = self.aligning.pop(snapshot, set())

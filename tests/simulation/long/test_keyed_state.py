@@ -1,4 +1,4 @@
-"""Processes whose state is a KeyedState run in the simulator as they do live."""
+"""Processes with a KeyedState run in the simulator as they do live."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ class Account(msgspec.Struct):
 
 
 class Branch(Process):
-    """Accounts that pay accounts of the next branch; an account that is empty is closed, and opened by a payment."""
+    """Accounts that pay accounts of the next branch. An empty account is closed; a payment opens it again."""
 
     def __init__(self, name: str) -> None:
         self.accounts: KeyedState[Account] = KeyedState(Account)
@@ -69,7 +69,7 @@ def bank() -> System:
 
 
 def test_snapshots_of_keyed_states_are_right_and_are_read_back(tmp_path: Path) -> None:
-    """E4: what happens after the cut does not show; money is conserved on every snapshot."""
+    """E4: changes after the cut do not show in a snapshot, and each snapshot conserves the money."""
     store = Store.create(tmp_path / "store")
     system = bank()
     world = World(system, 5, faults=Faults.parse("all"), store=store, checkers=all_checkers())
@@ -87,7 +87,7 @@ def test_snapshots_of_keyed_states_are_right_and_are_read_back(tmp_path: Path) -
 
 
 def test_replay_gives_the_same_keyed_states() -> None:
-    """R4: iteration and encoding do not depend on how a state came about."""
+    """R4: iteration and encoding do not depend on how a state was built."""
     recorder = Recorder(first_view(bank()), 3, "full")
     world = World(bank(), 3, recorder=recorder)
     taken: list[Any] = []

@@ -1,4 +1,4 @@
-"""Every broken protocol is caught, by the checkers expected, and every checker is needed (P4)."""
+"""Every broken protocol is caught by exactly the expected checkers, and every checker is needed (P4)."""
 
 import pytest
 

@@ -1,7 +1,7 @@
-"""Deadlock, termination and garbage, as snapshots see them and as naive detectors do: over many seeds (G2).
+"""Deadlock, termination and garbage, as found by snapshots and by naive detectors, over many seeds (G2).
 
-All three are stable, so a claim is put to the test by what comes after it: who is deadlocked never eats again, what has
-terminated makes no step, and what is garbage is never reached.
+All three are stable, so later events test each claim: a deadlocked process never eats again, a terminated system takes
+no step, and garbage is never reached.
 """
 
 from functools import cache, partial
@@ -33,7 +33,7 @@ once = cache(run)
 
 
 def eat_again(ran, claim):
-    """The processes that were said to be deadlocked, and have had a meal since."""
+    """Return the processes that were reported as deadlocked and have eaten since."""
     return [name for name in claim.found.processes if ran.end[name]["meals"] > claim.states[name]["meals"]]
 
 
@@ -42,7 +42,7 @@ def steps_since(ran, claim):
 
 
 def reached_again(ran, claim):
-    """What was said to be garbage, and was reachable in a snapshot that was begun later."""
+    """Return the objects that were reported as garbage and were reachable in a snapshot begun later."""
     return {name for later in ran.later(claim) for name in set(claim.found.garbage) - set(later.garbage)}
 
 
@@ -74,11 +74,11 @@ def test_naive_detectors_see_phantom_deadlocks(detector):
 
 
 def test_both_grants_and_requests_in_flight_have_to_be_seen():
-    """Without either of them there are phantoms, and with both there are none."""
+    """If one of them is ignored there are phantoms; with both there are none."""
     assert any(once("philosophers:polite", seed, deadlock).claims[NO_GRANTS] for seed in SEEDS)
-    # Whoever initiates has his channels empty, so it must not always be the same one.
-    from_anybody = Faults(delay_us_max=3000, initiator_every_us=3000)
-    yielding = [run(clerks, seed, deadlock, faults=from_anybody) for seed in range(5)]
+    # The outgoing channels of the initiator are recorded as empty, so it must not always be the same process.
+    any_initiator = Faults(delay_us_max=3000, initiator_every_us=3000)
+    yielding = [run(clerks, seed, deadlock, faults=any_initiator) for seed in range(5)]
     assert any(ran.claims[NO_REQUESTS] for ran in yielding)
     assert not any(ran.claims[SNAPSHOT] for ran in yielding)
     assert all(desk["meals"] > 5 for ran in yielding for desk in ran.end.values())
@@ -88,19 +88,19 @@ CHOICES = pytest.mark.parametrize("choices", [ANY_OF_TWO, ONE_OR_TWO], ids=["any
 
 
 @CHOICES
-def test_waits_for_any_end_in_a_stable_knot_that_is_found(choices):
+def test_waits_for_any_lead_to_a_stable_knot_that_is_found(choices):
     runs = [run(partial(friends, choices), seed, deadlock, policy=RARELY) for seed in range(4)]
     assert {ran.last.processes for ran in runs} == {("a", "b", "c", "d")}
     assert all([set(core) for core in ran.last.cores] == [{"a", "b", "c", "d"}] for ran in runs)
     assert not any(eat_again(ran, claim) for ran in runs for claim in ran.claims[SNAPSHOT])
-    assert any(len(ran.snapshots) > len(ran.claims[SNAPSHOT]) for ran in runs)  # they had their time before it
+    assert any(len(ran.snapshots) > len(ran.claims[SNAPSHOT]) for ran in runs)  # some snapshots precede the deadlock
 
 
 @CHOICES
 def test_one_process_that_helps_while_it_waits_prevents_a_knot(choices):
-    """All four wait at times, and what is in flight to one of them, or from it, is all there is against a deadlock."""
-    from_anybody = Faults(delay_us_max=3000, initiator_every_us=3000)
-    runs = [run(partial(friends, choices, kind="d"), seed, deadlock, faults=from_anybody) for seed in range(4)]
+    """At times all four wait, and only the messages in flight to or from one of them rule out a deadlock."""
+    any_initiator = Faults(delay_us_max=3000, initiator_every_us=3000)
+    runs = [run(partial(friends, choices, kind="d"), seed, deadlock, faults=any_initiator) for seed in range(4)]
     assert not any(ran.claims[SNAPSHOT] for ran in runs)
     assert all(any(ran.claims[detector] for ran in runs) for detector in (*NAIVE, NO_GRANTS, NO_REQUESTS))
     assert all(need["meals"] > 5 for ran in runs for need in ran.end.values())
@@ -113,7 +113,7 @@ def test_a_wait_for_any_treated_as_for_all_shows_false_deadlocks(choices):
 
 
 def for_all(facts):
-    """Facts in which who waits for any of several waits for all of them."""
+    """Change the facts so that each wait for any of several processes is a wait for all of them."""
     declarations = {}
     for name, declaration in facts.declarations.items():
         waits = declaration.declared.waits
@@ -125,7 +125,7 @@ def for_all(facts):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_nothing_happens_after_a_snapshot_has_shown_the_end(seed):
+def test_nothing_happens_after_a_snapshot_shows_termination(seed):
     ran = once("stealing:pool", seed, termination, 90)
     assert ran.claims[SNAPSHOT]
     assert [steps_since(ran, claim) for claim in ran.claims[SNAPSHOT] if steps_since(ran, claim)] == []
@@ -133,7 +133,7 @@ def test_nothing_happens_after_a_snapshot_has_shown_the_end(seed):
 
 
 @pytest.mark.parametrize("detector", NAIVE)
-def test_naive_detectors_see_the_end_too_early(detector):
+def test_naive_detectors_report_termination_too_early(detector):
     runs = [once("stealing:pool", seed, termination, 90) for seed in SEEDS]
     premature = [claim for ran in runs for claim in ran.claims[detector] if steps_since(ran, claim)]
     assert len(premature) > len(runs)
@@ -148,7 +148,7 @@ def test_workers_that_keep_polling_are_done_but_not_terminated():
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", ["objects:forgotten", "objects:remembered"])
-def test_what_a_snapshot_shows_to_be_garbage_is_never_reached_again(name, seed):
+def test_garbage_found_by_a_snapshot_is_never_reached_again(name, seed):
     ran = once(name, seed, garbage)
     assert [reached_again(ran, claim) for claim in ran.claims[SNAPSHOT] if reached_again(ran, claim)] == []
 
@@ -164,7 +164,7 @@ def test_a_forgotten_graph_is_garbage_until_one_reference_remains(seed):
 
 
 @pytest.mark.parametrize("detector", NAIVE)
-def test_naive_collectors_would_collect_what_is_still_referred_to(detector):
+def test_naive_collectors_would_collect_referenced_objects(detector):
     runs = [once("objects:remembered", seed, garbage) for seed in SEEDS]
     lost = [reached_again(ran, claim) for ran in runs for claim in ran.claims[detector]]
     assert sum(map(bool, lost)) > len(runs)

@@ -1,4 +1,4 @@
-"""Replay: the same states from the trace alone, in the order recorded and in the order of the theorem (R4, P2)."""
+"""Replay: the same states from the trace alone, in the recorded order and in the order of the theorem (R4, P2)."""
 
 import random
 import threading
@@ -60,7 +60,7 @@ def test_a_wrong_recorded_state_is_not_found_in_the_reordered_run():
     ]
 
 
-def test_a_process_with_randomness_of_its_own_is_found_out():
+def test_a_process_with_its_own_randomness_is_detected():
     class Loose(Player):
         def timer(self, ctx, name):
             ctx.random.setstate(random.getrandbits(64))
@@ -83,30 +83,30 @@ def test_a_trace_of_ordinals_has_no_payloads_and_cannot_be_replayed():
         Replay(players("pair", "chandy-lamport"), trace).run(trace.events())
 
 
-def test_a_trace_is_bounded_and_what_it_has_is_whole():
+def test_a_bounded_trace_is_truncated_and_still_valid():
     _, trace, _, recorder = record(players("pair", "chandy-lamport"), bytes_max=100_000)
     assert recorder.truncated
     assert len(recorder.text()) < 110_000
     assert trace.violations() == ()
 
 
-class Teller(Process):
-    """Tells how often its timer fired since it started; the other one listens."""
+class Reporter(Process):
+    """Sends how often its timer has fired since its start; the other process keeps the last number."""
 
     def __init__(self):
         self.count = 0
 
     def start(self, ctx):
-        self._tell(ctx)
+        self._send_count(ctx)
 
     def timer(self, ctx, name):
         self.count += 1
-        self._tell(ctx)
+        self._send_count(ctx)
 
     def receive(self, ctx, channel, message):
         self.count = message
 
-    def _tell(self, ctx):
+    def _send_count(self, ctx):
         for channel in ctx.outputs:
             ctx.send(channel, self.count)
 
@@ -140,17 +140,17 @@ system = System({"a": Counter(), "d": Counter()}, [Channel("a", "d")], messages=
 """
 
 
-def test_R4_each_life_is_given_messages_of_its_own_types(tmp_path):
+def test_R4_each_life_of_a_process_gets_messages_of_its_own_types(tmp_path):
     file = tmp_path / "typed.py"
     file.write_text(TYPED)
-    sight = msgspec.Raw(b'{"inputs":[],"outputs":["a->d"],"random":7}')
+    facts = msgspec.Raw(b'{"inputs":[],"outputs":["a->d"],"random":7}')
     channels = (ChannelSpec("a->d", "a", "d"), ChannelSpec("a->d#2", "a", "d#2", incarnation=2))
     one = msgspec.Raw(b'{"type":"Count","n":1}')
     lines = [
-        Internal("a", 1, "start", sight, at=0.0),
+        Internal("a", 1, "start", facts, at=0.0),
         Send("a", 1, "a->d", 1, payload=one),
         Receive("d", 1, "a->d", 1, at=1.0),
-        Internal("a", 2, "start", sight, at=2.0),
+        Internal("a", 2, "start", facts, at=2.0),
         Send("a", 2, "a->d#2", 1, payload=one),
         Receive("d#2", 1, "a->d#2", 1, at=3.0),
     ]
@@ -161,15 +161,15 @@ def test_R4_each_life_is_given_messages_of_its_own_types(tmp_path):
 
 @pytest.mark.parametrize("renewed", [False, True])
 def test_R4_a_process_that_rejoined_starts_from_scratch_in_a_replay(renewed):
-    sight = msgspec.Raw(b'{"inputs":[],"outputs":["d->a"],"random":7}')
+    facts = msgspec.Raw(b'{"inputs":[],"outputs":["d->a"],"random":7}')
     first, second = ChannelSpec("d->a", "d", "a"), ChannelSpec("d->a#2", "d#2", "a", incarnation=2)
     header = TraceHeader(VERSION, ("a", "d", "d#2"), (first, second), lives={"d#2": "d"})
     lines = [
-        Internal("d", 1, "start", sight, at=0.0),
+        Internal("d", 1, "start", facts, at=0.0),
         Send("d", 1, "d->a", 1, payload=msgspec.Raw(b"0")),
         Internal("d", 2, "timer t", at=1.0),
         Send("d", 2, "d->a", 2, payload=msgspec.Raw(b"1")),
-        Internal("d#2", 1, "start", sight, at=2.0),
+        Internal("d#2", 1, "start", facts, at=2.0),
         Send("d#2", 1, "d->a#2", 1, payload=msgspec.Raw(b"0")),
         Receive("a", 1, "d->a", 1, at=3.0),
         Receive("a", 2, "d->a", 2, at=3.0),
@@ -179,7 +179,7 @@ def test_R4_a_process_that_rejoined_starts_from_scratch_in_a_replay(renewed):
     trace.check()
 
     def load():
-        system = System({"a": Teller(), "d": Teller()}, [Channel("d", "a")])
+        system = System({"a": Reporter(), "d": Reporter()}, [Channel("d", "a")])
         system.processes["d"].lock = threading.Lock() if renewed else None  # which cannot be copied
         return system
 

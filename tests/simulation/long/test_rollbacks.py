@@ -1,4 +1,4 @@
-"""Runs in which crashes take the state of processes with them: everybody goes back, and no checker complains (R1)."""
+"""Runs in which crashes also lose the state of processes: all go back, and no checker finds a violation (R1)."""
 
 import random
 import threading
@@ -35,7 +35,7 @@ def epochs(world):
 
 
 def drawn(seed):
-    """A system and faults of every kind, each as often as chance has it."""
+    """Return a random system, and faults of every kind at random rates."""
     draw = random.Random(seed).choice
     shape = draw([*SHAPES, "complete", "complete"])
     system = players(shape, draw(PROTOCOLS), snapshots=True)
@@ -100,7 +100,7 @@ def test_rollbacks_restore_the_start_the_newest_and_older_snapshots(monkeypatch)
 
 
 def test_a_later_crash_does_not_restore_an_abandoned_snapshot():
-    """Somebody went back further than to the newest: the next crash must not bring the abandoned ones back."""
+    """After a rollback to an older snapshot, the next crash must not restore the abandoned ones."""
     world = World(players("pair", "chandy-lamport"), 1, faults=Faults(rollback_every_us=10**12))
     world.run(4)
     older = world.committed[0]
@@ -113,7 +113,7 @@ def test_a_later_crash_does_not_restore_an_abandoned_snapshot():
 
 
 def test_a_restored_process_has_only_what_restore_gives_it():
-    """What `capture` forgets is not there after a rollback: a crash is a crash."""
+    """State that `capture` omits is gone after a rollback, as it is after a crash."""
     world = World(players("pair", "chandy-lamport"), 3, faults=Faults(rollback_every_us=10**12))
     world.run(2)
     former = world.nodes["a"].process
@@ -124,7 +124,7 @@ def test_a_restored_process_has_only_what_restore_gives_it():
     assert not hasattr(world.nodes["a"].process, "not_captured")
 
 
-# The log, and coordinators that crash on the way
+# The log, and coordinators that crash during a rollback
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -148,18 +148,18 @@ def test_the_coordinator_crashes_at_any_step_of_a_new_epoch(step, tmp_path):
     )
     inject = made.injector
 
-    def dying(name):
+    def crash_at_step(name):
         if name == f"EpochStart {step}" and not inject.crashed_at:
             inject.steps_left = 0
         inject._step(name)
 
-    made.coordinator.log.on_step = dying
+    made.coordinator.log.on_step = crash_at_step
     made.run(6)
     assert inject.crashed_at == [f"EpochStart {step}"]
     assert made.violations == []
 
 
-def test_one_that_crashes_again_and_again_stops_the_world_with_a_report():
+def test_a_process_that_keeps_crashing_stops_the_world_with_a_report():
     world = World(players("pair", "chandy-lamport"), 1, faults=Faults(rollback_every_us=10**12))
     world.run(2)
     world.coordinator.lifecycle.rollback.policy = msgspec.structs.replace(world.policy, rollbacks_max=0)
@@ -176,7 +176,7 @@ def test_the_same_seed_gives_the_same_rollbacks():
     assert fingerprint() == fingerprint()
 
 
-# What cannot be
+# Refused requests
 
 
 def test_a_process_without_restore_is_named():

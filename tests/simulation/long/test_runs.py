@@ -1,4 +1,4 @@
-"""Runs under every kind of fault, on every shape of topology: no checker ever complains."""
+"""Runs under every kind of fault, on every shape of topology: no checker finds a violation."""
 
 from itertools import pairwise
 
@@ -24,7 +24,7 @@ def run(system, seed, faults="all", snapshots=6):
 @pytest.mark.parametrize("seed", range(2))
 def test_no_checker_finds_a_violation_in_any_shape_under_any_faults(protocol, shape, seed):
     system = players(shape, protocol, snapshots=True)
-    # A process that can send to nobody cannot hand over what it holds, so it may not leave.
+    # A process without outputs cannot hand over what it holds, so it may not leave.
     everyone_sends = {channel.source for channel in system.channels} == set(system.processes)
     world = run(system, seed, ",".join(kind for kind in KINDS if kind != "membership" or everyone_sends))
     assert [str(violation) for violation in world.violations] == []
@@ -32,7 +32,7 @@ def test_no_checker_finds_a_violation_in_any_shape_under_any_faults(protocol, sh
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_blake3_chains_survive_what_xxh3_chains_do(protocol):
+def test_blake3_chains_survive_the_same_faults_as_xxh3_chains(protocol):
     world = run(players("complete", protocol, snapshots=True, hashed_by="blake3"), 4, ",".join(KINDS), snapshots=12)
     assert [str(violation) for violation in world.violations] == []
     hashes = {channel.hash for channel in world.views[1].channels}
@@ -71,7 +71,7 @@ def test_aborted_snapshots_are_retried_under_a_new_id_naming_the_old():
     assert all(begin.retries in world.begun and begin.retries != begin.snapshot for begin in retries)
 
 
-def test_a_snapshot_in_the_middle_of_a_frame_records_what_is_left_of_it():
+def test_a_snapshot_in_the_middle_of_a_frame_records_the_rest_of_it():
     consumed = []
     for seed in range(6):
         world = World(players("complete", "chandy-lamport", snapshots=True), seed, checkers=all_checkers())
@@ -90,7 +90,7 @@ def test_snapshots_overlap():
 
 
 def test_a_message_is_delivered_as_a_decoded_copy():
-    """What the sender does to a message after sending it does not reach the receiver."""
+    """Changes to a message after it was sent do not reach the receiver."""
     import msgspec
 
     from strobe import Channel, Process, System
@@ -134,6 +134,6 @@ def test_sending_on_a_channel_that_is_no_output_is_named():
         World(System({"a": Lost()}, []), 1).run(1)
 
 
-def test_unknown_faults_are_named_with_what_there_is():
+def test_unknown_faults_are_named_with_the_known_ones():
     with pytest.raises(UsageError, match="unknown faults floods; choose: none, all, delays"):
         Faults.parse("floods")

@@ -1,8 +1,8 @@
-"""Golden scripts: command lines and all that they print, in *.txt beside this file.
+"""Golden scripts: command lines and all of their output, in *.txt beside this file.
 
-Each command stands behind `$`, then a line of dashes, then its output (stdout, then stderr, then the exit code where it
-is not 0). The commands of a file run in one new directory, which has bank.py and leaky_bank.py. To write the files anew
-after a change that is meant:
+Each command follows `$`. Then come a line of dashes and the output: stdout, stderr, and the exit code if it is not 0.
+The commands of a file run in one new directory, which contains bank.py and leaky_bank.py. To regenerate the files
+after an intended change:
 
     STROBE_REGENERATE=1 .venv/bin/python -m pytest tests/simulation/long/test_scenarios.py
 """
@@ -33,7 +33,7 @@ def play(commands):
 
 def output_of(command):
     words = shlex.split(command)
-    if words[0] == "sed":  # to spoil what a command before has written
+    if words[0] == "sed":  # corrupts a file that an earlier command has written
         file = Path(words[-1])
         _, old, new, _ = words[1].split("/")
         file.write_text(file.read_text().replace(old, new))
@@ -44,7 +44,7 @@ def output_of(command):
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
-def test_script_prints_what_it_did(script, tmp_path, monkeypatch):
+def test_a_script_still_prints_the_same(script, tmp_path, monkeypatch):
     for file in (REPOSITORY / "examples" / "bank.py", Path(__file__).parent / "leaky_bank.py"):
         shutil.copy(file, tmp_path)
     monkeypatch.chdir(tmp_path)

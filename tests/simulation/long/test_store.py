@@ -1,4 +1,4 @@
-"""Simulated runs that keep their snapshots on disk: what the store has is what was committed, whatever crashed when."""
+"""Simulated runs that keep their snapshots on disk: the store contains exactly what was committed, despite crashes."""
 
 import pytest
 from tests.simulation.systems import players
@@ -23,7 +23,7 @@ def test_a_store_outlives_crashes_of_its_coordinator(protocol, tmp_path):
     assert all(verify(store.load(name)).holds for name in world.committed)
 
 
-# The simulator writes no checkpoints; tests/storage/processes/test_crashes.py is killed at each of their steps.
+# The simulator writes no checkpoints; tests/storage/processes/test_crashes.py kills a writer at each of their steps.
 STEPS = [f"blobs {step.name}" for step in CommitStep if not step.name.startswith(("ENTRY", "CHECKPOINT"))] + [
     f"{entry} {step.name}" for entry in ("Begin", "Commit") for step in CommitStep if step.name.startswith("ENTRY")
 ]
@@ -31,16 +31,16 @@ STEPS = [f"blobs {step.name}" for step in CommitStep if not step.name.startswith
 
 @pytest.mark.parametrize("step", STEPS)
 def test_the_coordinator_crashes_at_any_step_of_a_commit(step, tmp_path):
-    """Each step in turn is where the coordinator dies for the first time; all is well in the end."""
+    """The coordinator first crashes at `step`; in the end there is no violation and the store is complete."""
     world = World(players("pair", "chandy-lamport"), 1, store=Store.create(str(tmp_path)), checkers=all_checkers())
     inject = world.injector
 
-    def dying(name):
+    def crash_at_step(name):
         if name == step and not inject.crashed_at:
             inject.steps_left = 0
         inject._step(name)
 
-    world.coordinator.log.on_step = dying
+    world.coordinator.log.on_step = crash_at_step
     world.run(2)
     assert inject.crashed_at == [step]
     assert world.violations == []
@@ -48,7 +48,7 @@ def test_the_coordinator_crashes_at_any_step_of_a_commit(step, tmp_path):
 
 
 def test_random_crashes_hit_every_step_of_a_commit(tmp_path):
-    """What is drawn reaches from the first blob to the last sync of the entry."""
+    """The steps hit range from the first blob to the last sync of the entry."""
     hit = set()
     for seed in range(12):
         faults = Faults(coordinator_crash_every_us=15_000, coordinator_crash_us=1000)

@@ -1,4 +1,4 @@
-"""Spark and `strobe.causality.proof` agree: on thousands of snapshots, in every verdict and every single finding."""
+"""Spark and `strobe.causality.proof` agree on thousands of snapshots, in every verdict and every finding."""
 
 import random
 from collections import defaultdict
@@ -22,9 +22,9 @@ from strobe.storage import Store
 
 GOOD = 600
 OF_EACH = 40
-SPOILT_TWICE = 200
+MUTATED_TWICE = 200
 ROOM = 10_000
-"""Between the counters of one kind and the next, so that ids never clash."""
+"""Distance between the first counters of two kinds, so that ids never clash."""
 
 Findings = dict[str, list[tuple[str, str, str]]]
 
@@ -36,8 +36,8 @@ class Agreement(NamedTuple):
     findings: Findings
 
 
-def spoilt_twice(count: int, first_counter: int) -> Iterator[Snapshot]:
-    """Two lies at once: what hides one of them, and what both verifiers then say, is compared as well."""
+def mutated_twice(count: int, first_counter: int) -> Iterator[Snapshot]:
+    """Snapshots with two mutations, one of which may hide the other; both verifiers must still agree."""
     rng = random.Random("twice")
     counter = first_counter
     while counter < first_counter + count:
@@ -46,7 +46,7 @@ def spoilt_twice(count: int, first_counter: int) -> Iterator[Snapshot]:
             for mutation in rng.sample(list(MUTATIONS.values()), 2):
                 snapshot = snapshot and mutation(snapshot, rng)
         except KeyError:
-            continue  # the first has removed what the second wants to spoil
+            continue  # the first mutation has removed what the second changes
         if snapshot is not None:
             yield snapshot
             counter += 1
@@ -66,7 +66,7 @@ def expected(verdict: Verdict) -> list[tuple[str, str, str]]:
 
 @pytest.fixture(scope="module")
 def agreement(spark: SparkSession) -> Agreement:
-    kinds = {"good": list(good_snapshots(1, GOOD)), "twice": list(spoilt_twice(SPOILT_TWICE, ROOM))}
+    kinds = {"good": list(good_snapshots(1, GOOD)), "twice": list(mutated_twice(MUTATED_TWICE, ROOM))}
     for number, (name, mutation) in enumerate({**MUTATIONS, **HARMLESS}.items(), start=2):
         kinds[name] = list(mutants(mutation, name, OF_EACH, number * ROOM))
     everything = [snapshot for snapshots in kinds.values() for snapshot in snapshots]
@@ -94,7 +94,7 @@ def test_every_finding_is_about_the_same_thing_for_the_same_reason(agreement: Ag
     }
 
 
-def test_every_finding_is_put_in_the_same_words(agreement: Agreement) -> None:
+def test_every_finding_has_the_same_text(agreement: Agreement) -> None:
     assert {name: sorted(found) for name, found in agreement.findings.items()} == {
         name: expected(verdict) for name, verdict in agreement.reference.items() if not verdict.holds
     }
@@ -116,7 +116,7 @@ def test_each_mutation_is_found_by_both(agreement: Agreement, name: str) -> None
 
 
 @pytest.mark.parametrize("name", ["good", *HARMLESS])
-def test_what_is_good_holds_for_both(agreement: Agreement, name: str) -> None:
+def test_a_good_snapshot_holds_for_both(agreement: Agreement, name: str) -> None:
     for snapshot in agreement.kinds[name]:
         assert agreement.reference[str(snapshot.id)].holds
         assert agreement.verdicts[str(snapshot.id)][0] == c.HOLDS
@@ -129,14 +129,14 @@ def test_every_check_of_the_reference_is_exercised(agreement: Agreement) -> None
 
 @pytest.fixture
 def without_ansi(spark: SparkSession) -> Iterator[None]:
-    """ANSI mode is off on many clusters, and functions of NULL give other answers then."""
+    """ANSI mode is off on many clusters; functions of NULL then return other results."""
     spark.conf.set("spark.sql.ansi.enabled", "false")
     yield
     spark.conf.unset("spark.sql.ansi.enabled")
 
 
 @pytest.mark.usefixtures("without_ansi")
-def test_snapshots_in_a_store_are_judged_alike_also_without_ansi_mode(spark: SparkSession, tmp_path: Path) -> None:
+def test_snapshots_in_a_store_are_judged_alike_without_ansi_mode(spark: SparkSession, tmp_path: Path) -> None:
     store = Store.create(tmp_path / "store")
     snapshots = list(good_snapshots(7, 30))
     for number, (name, mutation) in enumerate({**MUTATIONS, **HARMLESS}.items(), start=1):

@@ -1,4 +1,4 @@
-"""The fold over sorted frames, whatever the batches they come in."""
+"""The hash fold over sorted frames gives the same result for any batch boundaries."""
 
 import random
 
@@ -13,7 +13,7 @@ from strobe.spark.schema import columns as c
 
 
 def frames_of(snapshot: Snapshot) -> list[dict[str, object]]:
-    """The rows that Spark hands to the fold: sorted by channel and place."""
+    """The rows that Spark passes to the fold: sorted by channel and frame number."""
     return [
         {
             c.SNAPSHOT_ID: str(snapshot.id),
@@ -35,7 +35,7 @@ def frames_of(snapshot: Snapshot) -> list[dict[str, object]]:
 
 
 def schema() -> pa.Schema:
-    """What Arrow calls the columns of `channel_frames` joined with `frontiers`."""
+    """The Arrow schema of `channel_frames` joined with `frontiers`."""
     types = {"string": pa.string(), "bigint": pa.int64(), "int": pa.int32(), "binary": pa.binary()}
     names = frames_of(next(s for s in good_snapshots(5, 50) if s.in_flight_messages))[0]
     return pa.schema([(name, types[(c.CHANNEL_FRAMES | c.FRONTIER_DETAILS)[name]]) for name in names])

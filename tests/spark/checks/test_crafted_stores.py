@@ -1,4 +1,4 @@
-"""Crafted stores in a Spark session: each is read to its end, and every crafted snapshot is named (E14)."""
+"""Crafted stores in a Spark session: each is read completely, and every crafted snapshot is named (E14)."""
 
 import os
 from collections.abc import Callable
@@ -49,14 +49,14 @@ CRAFTED: list[Callable[[Manifest], None]] = [
 ]
 FIFO, LINK, DEVICE, GOOD = range(len(CRAFTED), len(CRAFTED) + 4)
 UNREADABLE = {CRAFTED.index(nested), CRAFTED.index(beyond_64_bits)}
-"""Those whose entry cannot be read."""
+"""Snapshots whose log entry cannot be read."""
 SPOILED = {CRAFTED.index(beyond_all_memory), FIFO, LINK, DEVICE}
-"""Those of which one state cannot be read."""
+"""Snapshots of which one state cannot be read."""
 NUMBERS = {str(sample(number + 1).id): number for number in range(GOOD + 1)}
 
 
 def craft(root: Path) -> Store:
-    """Make a store in which every snapshot but the last is crafted, each in another way."""
+    """Make a store in which every snapshot but the last is crafted, each in a different way."""
     store = store_with(root, [sample(counter + 1) for counter in range(GOOD + 1)])
     documents = {2 * number + 1: document for number, document in enumerate(documents_of(root)[1::2])}
     for number, change in enumerate(CRAFTED):
@@ -77,13 +77,13 @@ def replace(path: Path, target: Path | None) -> None:
 
 
 def numbers_in(spark: SparkSession, store: Store, table: str, verify: str) -> set[int]:
-    """Return the numbers of the snapshots that a table of the store has rows of."""
+    """Return the numbers of the snapshots that have rows in a table of the store."""
     read = spark.read.format("strobe").option("path", store.url).option("table", table).option("verify", verify)
     return {NUMBERS[row[0]] for row in read.load().select("snapshot_id").collect()}
 
 
 def test_E14_crafted_snapshots_are_named_by_tables_and_pipeline(spark: SparkSession, tmp_path: Path) -> None:
-    """E14: nothing in one keeps the others from being read, proved or judged; no worker waits or dies."""
+    """E14: a crafted snapshot does not keep others from being read, proved or judged; no worker hangs or dies."""
     store, to = craft(tmp_path / "store"), tmp_path / "to"
     everything = set(range(GOOD + 1))
     errors = everything - {CRAFTED.index(without_record), GOOD}
@@ -105,7 +105,7 @@ def test_E14_crafted_snapshots_are_named_by_tables_and_pipeline(spark: SparkSess
 
 
 def test_E14_a_fifo_as_a_log_entry_is_quarantined_alone(spark: SparkSession, tmp_path: Path) -> None:
-    """E14: it is treated as any other entry that cannot be read."""
+    """E14: it is treated like any other entry that cannot be read."""
     store, to = store_with(tmp_path / "store", [sample(1), sample(2), sample(3)]), tmp_path / "to"
     replace(tmp_path / "store" / ENTRY.format(3), None)
     judge_once(spark, store.url, to, drift_window=0)
@@ -118,7 +118,7 @@ def test_E14_a_fifo_as_a_log_entry_is_quarantined_alone(spark: SparkSession, tmp
 
 
 def test_E14_a_file_far_beyond_the_log_is_named_and_nothing_waits(spark: SparkSession, tmp_path: Path) -> None:
-    """E14: no position between is tried."""
+    """E14: the positions in between are not tried one by one."""
     store = store_with(tmp_path / "store", [sample(1), sample(2)])
     (tmp_path / "store" / ENTRY.format(900_000_000_000)).write_bytes(b"")
     with pytest.raises(PySparkException, match="entries 4 to 899,999,999,999 are missing, though"):

@@ -1,4 +1,4 @@
-"""Drift between snapshots (G1): only what goes on through all of a window is drift, and a rollback begins it anew."""
+"""Drift between snapshots (G1): only a trend through a whole window is drift, and a rollback restarts the window."""
 
 from pathlib import Path
 
@@ -40,30 +40,30 @@ def test_a_channel_grows_if_there_is_more_in_flight_in_each_snapshot(counts: lis
         assert f"{counts[0]} to {counts[-1]} messages" in findings[0].problem
 
 
-def test_a_reopened_channel_is_another_channel() -> None:
+def test_a_reopened_channel_is_a_new_channel() -> None:
     window = [observed(1, 1), observed(2, 1), observed(1, 1, incarnation=2), observed(2, 1, incarnation=2)]
-    # Before its incarnation it had nothing in flight, and nothing is not less than nothing.
+    # Before this incarnation, 0 messages were in flight, and 0 is not less than 0.
     assert list(growing_channels(window)) == []
 
 
-def test_a_process_without_events_while_messages_wait_stands_still() -> None:
-    still = [observed(3, position=7, waiting=3) for _ in range(3)]
-    assert [finding.subject for finding in stalled_processes(still)] == ["b"]
-    assert "position 7 over 3 snapshots, with 3 messages" in next(stalled_processes(still)).problem
+def test_a_process_without_events_while_messages_wait_is_stalled() -> None:
+    stalled = [observed(3, position=7, waiting=3) for _ in range(3)]
+    assert [finding.subject for finding in stalled_processes(stalled)] == ["b"]
+    assert "position 7 over 3 snapshots, with 3 messages" in next(stalled_processes(stalled)).problem
 
 
-def test_a_process_that_has_nothing_to_receive_is_idle_and_not_stuck() -> None:
+def test_a_process_that_has_nothing_to_receive_is_idle_not_stalled() -> None:
     assert list(stalled_processes([observed(0, position=7, waiting=waiting) for waiting in (2, 0, 2)])) == []
 
 
-def test_a_process_that_moves_or_has_just_joined_does_not_stand_still() -> None:
+def test_a_process_that_moves_or_has_just_joined_is_not_stalled() -> None:
     assert list(stalled_processes([observed(1, position, waiting=1) for position in (7, 8, 8)])) == []
     joined = Observed(1, {"a": 1}, {"a": 0}, {})
     assert list(stalled_processes([joined, observed(1, 7, waiting=1), observed(1, 7, waiting=1)])) == []
 
 
 def waiting_on_channel(counter: int, messages: int, *, position: int, epoch: int = 1) -> Snapshot:
-    """A snapshot in which `b` stands at `position`, and so many messages are in flight to it."""
+    """A snapshot in which `b` is at `position`, with this number of messages in flight to it."""
     frames = [frame(number, "m") for number in range(1, messages + 1)]
     return snapshot_of(
         sample_id(counter, epoch),
@@ -101,7 +101,7 @@ def test_G1_a_process_at_a_standstill_is_violated_not_its_channel(tmp_path: Path
 
 
 def test_G1_a_rollback_restarts_the_window_of_drift(tmp_path: Path) -> None:
-    """What was in flight before a rollback is no longer: the snapshots of two epochs are not compared."""
+    """A rollback changes what is in flight, so snapshots of two epochs are not compared."""
     store = Store.create(tmp_path / "store")
     for counter, messages in enumerate((1, 2), start=1):
         commit(store, waiting_on_channel(counter, messages, position=7))

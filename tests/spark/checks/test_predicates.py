@@ -1,4 +1,4 @@
-"""Spark and `strobe.causality.predicates` agree: on hundreds of snapshots, about everybody and everything (G2, D4)."""
+"""Spark and `strobe.causality.predicates` agree on hundreds of snapshots, in every process and object (G2, D4)."""
 
 import re
 from collections import defaultdict
@@ -32,7 +32,7 @@ Rows = Mapping[str, Any]
 
 
 class Found(NamedTuple):
-    """What was found, by snapshot."""
+    """The findings, by snapshot."""
 
     deadlocked: Rows
     until_timeout: Rows
@@ -84,7 +84,7 @@ def both(spark: SparkSession, snapshots: list[Snapshot]) -> tuple[Found, Found]:
     return by_spark(tables_from_snapshots(spark, snapshots)), by_definition(snapshots)
 
 
-def test_deadlocks_and_whom_each_waits_for_are_those_of_the_definition(both: tuple[Found, Found]) -> None:
+def test_deadlocks_and_waits_are_those_of_the_definition(both: tuple[Found, Found]) -> None:
     spark, definition = both
     assert spark.deadlocked == definition.deadlocked
     assert 20 < len(definition.deadlocked) < COUNT - 20
@@ -92,7 +92,7 @@ def test_deadlocks_and_whom_each_waits_for_are_those_of_the_definition(both: tup
     assert len(definition.until_timeout) > len(definition.deadlocked)
 
 
-def test_ends_are_those_of_the_definition(both: tuple[Found, Found]) -> None:
+def test_termination_is_that_of_the_definition(both: tuple[Found, Found]) -> None:
     spark, definition = both
     assert spark.terminated == definition.terminated
     assert 10 < len(definition.terminated) < COUNT - 10
@@ -118,20 +118,20 @@ def test_stored_snapshots_give_the_same_rows(spark: SparkSession, snapshots: lis
 # As checks of the pipeline
 
 
-def test_every_snapshot_gets_its_verdict_on_the_predicates_asked_for(
+def test_every_snapshot_gets_a_verdict_on_each_requested_predicate(
     spark: SparkSession, snapshots: list[Snapshot], tmp_path: Path
 ) -> None:
-    """G2, D2: a deadlock is a violation; an end and garbage are findings."""
+    """G2, D2: a deadlock is a violation; termination and garbage are findings."""
     some = snapshots[40:100]
     store = store_with(tmp_path / "store", some)
     judge_once(spark, store.url, tmp_path / "to", drift_window=0, predicates=tuple(CHECKS))
-    found, said, definition = verdicts(tmp_path / "to"), reasons(tmp_path / "to"), by_definition(some)
+    found, texts, definition = verdicts(tmp_path / "to"), reasons(tmp_path / "to"), by_definition(some)
     for snapshot in some:
         name = str(snapshot.id)
         assert found[name, "deadlock"] == ("violated" if name in definition.deadlocked else "holds")
         assert found[name, "termination"] == ("holds" if name in definition.terminated else "undecided")
         assert found[name, "garbage"] == ("undecided" if name in definition.garbage else "holds")
-        assert said[name, "deadlock"] == str(deadlock(predicate_input_of(snapshot)))
+        assert texts[name, "deadlock"] == str(deadlock(predicate_input_of(snapshot)))
     assert len(found) == 4 * len(some)
     rows = spark.read.parquet(str(tmp_path / "to" / "violations")).selectExpr("snapshot_id", "subject")
     assert sorted(map(tuple, rows.collect())) == sorted(
@@ -150,8 +150,8 @@ def test_an_undecided_predicate_gives_its_reason(spark: SparkSession, tmp_path: 
     judge_once(spark, store.url, tmp_path / "to", drift_window=0, predicates=("deadlock",))
     found = {name[7:15]: verdict for (name, check), verdict in verdicts(tmp_path / "to").items() if check == "deadlock"}
     assert found == {"00000001": "holds", "00000002": "undecided", "00000003": "undecided", "00000004": "error"}
-    said = [reason for (_, check), reason in sorted(reasons(tmp_path / "to").items()) if check == "deadlock"]
-    assert said == [
+    texts = [reason for (_, check), reason in sorted(reasons(tmp_path / "to").items()) if check == "deadlock"]
+    assert texts == [
         "no process is deadlocked",
         "not checked: the proof does not hold",
         "no process declares anything",
@@ -159,14 +159,16 @@ def test_an_undecided_predicate_gives_its_reason(spark: SparkSession, tmp_path: 
     ]
 
 
-def test_the_program_of_the_page_finds_what_the_functions_find(
+def test_the_program_of_the_page_finds_the_same_as_the_functions(
     spark: SparkSession, snapshots: list[Snapshot], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """docs/predicates.md"""
     store = store_with(tmp_path / "table", snapshots[:3])
     monkeypatch.chdir(tmp_path)
     page = (Path(__file__).parents[3] / "docs" / "predicates.md").read_text("utf-8")
-    (block,) = (one for one in re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE) if "spark" in one)
+    (block,) = (
+        block for block in re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE) if "spark" in block
+    )
     names: dict[str, Any] = {}
     exec(block, names)
     assert by_spark(names["stored"]) == by_spark(read_tables(spark, store.url))

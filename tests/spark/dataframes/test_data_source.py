@@ -1,4 +1,4 @@
-"""`format("strobe")`: tables of a store through Spark's own reader, in batches and as a stream."""
+"""`format("strobe")`: tables of a store through Spark's data source API, in batches and as a stream."""
 
 import shutil
 from pathlib import Path
@@ -29,7 +29,7 @@ def ids_of(table: DataFrame) -> set[str]:
     return {row[0] for row in table.select(c.SNAPSHOT_ID).distinct().collect()}
 
 
-def test_only_what_is_asked_for_is_read(spark: SparkSession, tmp_path: Path) -> None:
+def test_only_the_requested_rows_are_read(spark: SparkSession, tmp_path: Path) -> None:
     first, second = good_snapshots(1, 2)
     store = store_with(tmp_path / "store", [first, second])
     assert ids_of(load(spark, store.url, "snapshots")) == {str(first.id), str(second.id)}
@@ -39,7 +39,7 @@ def test_only_what_is_asked_for_is_read(spark: SparkSession, tmp_path: Path) -> 
     assert [tuple(row) for row in processes] == [("a",)]
 
 
-def test_filters_are_pushed_down_if_asked_for(spark: SparkSession, tmp_path: Path) -> None:
+def test_filters_are_pushed_down_on_request(spark: SparkSession, tmp_path: Path) -> None:
     store = store_with(tmp_path / "store", good_snapshots(5, 3))
     wanted = store.list()[1][1]
     condition = f"snapshot_id = '{wanted}' AND process = 'a'"
@@ -53,12 +53,12 @@ def test_filters_are_pushed_down_if_asked_for(spark: SparkSession, tmp_path: Pat
 
 
 def test_filters_are_not_pushed_down_by_default(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark keeps the filtered plan with the table, and what is asked of it next misses rows."""
+    """Spark caches the filtered plan with the table, so that a later query would miss rows."""
     store = store_with(tmp_path / "store", good_snapshots(5, 3))
     table = load(spark, store.url, "fragments")
     everything = table.count()
-    asked = table.where(f"snapshot_id = '{store.list()[1][1]}' AND process = 'a'")
-    assert (asked.count(), table.count()) == (1, everything)
+    filtered = table.where(f"snapshot_id = '{store.list()[1][1]}' AND process = 'a'")
+    assert (filtered.count(), table.count()) == (1, everything)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_wrong_option_is_named(spark: SparkSession, tmp_path: Path, options: d
 
 
 def test_damage_is_an_error_of_its_snapshot_alone_and_named(spark: SparkSession, tmp_path: Path) -> None:
-    """S2: the same whether the log or a blob is damaged, and whatever table one asks for."""
+    """S2: the same whether the log or a blob is damaged, for every table."""
     snapshots = list(good_snapshots(2, 4))
     store = store_with(tmp_path / "store", snapshots)
     blob = store.list()[1][2].processes["a"].state
@@ -96,13 +96,13 @@ def test_damage_is_an_error_of_its_snapshot_alone_and_named(spark: SparkSession,
 
 
 def planned(url: str) -> list[str | None]:
-    """What the process that plans a query finds in the log."""
+    """The snapshots that the process that plans a query finds in the log."""
     reader = StrobeReader(SourceOptions.parse({"path": url, "table": "snapshots"}))
     return [entry.snapshot_id for group in reader.partitions() for entry in group.entries]
 
 
 def test_a_planner_reads_new_entries_and_detects_changed_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S2, D1: damage is found where it is and forgotten when it is mended; another store is read anew."""
+    """S2, D1: damage is found, and forgotten after its repair; a replaced store is read from its beginning."""
     first, second, third = good_snapshots(6, 3)
     store = store_with(tmp_path / "store", [first])
     assert planned(store.url) == [str(first.id)]
@@ -127,7 +127,7 @@ def test_a_planner_reads_new_entries_and_detects_changed_ones(tmp_path: Path, mo
 
 
 class Streamed:
-    """Runs a stream over what is there, again and again with the same checkpoint, and keeps what each batch had."""
+    """Runs a stream over the available data, repeatedly with the same checkpoint, and keeps the ids of each batch."""
 
     def __init__(self, spark: SparkSession, url: str, checkpoint: Path, **options: str) -> None:
         self.batches: list[list[str]] = []
@@ -157,7 +157,7 @@ def test_a_stream_respects_its_limit_and_continues_from_its_offset(spark: SparkS
 
 
 def test_a_stream_continues_after_entries_at_its_offset_are_removed(spark: SparkSession, tmp_path: Path) -> None:
-    """S1, D2: what is retained comes once; what retention has removed meanwhile does not come."""
+    """S1, D2: each retained snapshot comes once; one that retention has removed in between does not come."""
     snapshots = list(good_snapshots(5, 6))
     ids = [str(snapshot.id) for snapshot in snapshots]
     store = store_with(tmp_path / "store", snapshots[:2])
@@ -179,8 +179,8 @@ def test_a_stream_continues_after_entries_at_its_offset_are_removed(spark: Spark
     assert ids_of(load(spark, store.url, "snapshots")) == {ids[2], ids[4], ids[5]}
 
 
-def test_a_stream_is_not_gone_on_with_in_an_older_copy_of_the_store(spark: SparkSession, tmp_path: Path) -> None:
-    """D2: its new snapshots are at positions that were read before, and would be missed without a word."""
+def test_a_stream_is_not_continued_in_an_older_copy_of_the_store(spark: SparkSession, tmp_path: Path) -> None:
+    """D2: the copy's new snapshots are at positions that were read before, so they would be missed silently."""
     first, second, third, fourth = good_snapshots(7, 4)
     store = store_with(tmp_path / "store", [first])
     shutil.copytree(store.url, tmp_path / "copy")

@@ -1,4 +1,4 @@
-"""What docs/spark.md shows works as it is written there."""
+"""The examples of docs/spark.md work as written."""
 
 import re
 from collections import defaultdict
@@ -23,7 +23,7 @@ def blocks(language: str) -> list[str]:
 
 
 def balances(snapshot: Snapshot) -> dict[str, int | None]:
-    """The balance of each process; opaque states have none that SQL could see."""
+    """Return the balance of each process; SQL sees no balance in an opaque state."""
     return {
         process: msgspec.msgpack.decode(fragment.state.data)["balance"] if fragment.state.encoding == MSGPACK else None
         for process, fragment in snapshot.fragments.items()
@@ -52,7 +52,7 @@ def total(snapshot: Snapshot) -> int:
     return sum(balance or 0 for balance in balances(snapshot).values()) + sum(map(sum, in_flight(snapshot).values()))
 
 
-def test_the_queries_of_the_page_give_what_the_snapshots_hold(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_queries_of_the_page_give_the_values_of_the_snapshots(spark: SparkSession, tmp_path: Path) -> None:
     snapshots = list(good_snapshots(71, 12))
     read_tables(spark, store_with(tmp_path / "store", snapshots).url)
     by_process, by_channel, totals = ([tuple(row) for row in spark.sql(query).collect()] for query in blocks("sql"))

@@ -1,4 +1,4 @@
-"""A store in an object store, read by Spark's own workers: its tables, its proofs, and the pipeline (D1, D2)."""
+"""A store in an object store, read by Spark's workers: its tables, its proofs, and the pipeline (D1, D2)."""
 
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def test_D2_a_store_in_an_object_store_is_judged_as_on_disk(
 
 
 def test_an_object_store_has_no_events_and_a_missing_one_is_named(objects: ObjectServer) -> None:
-    """Traces are files: those of programs whose store is an object store are on their own machines."""
+    """Traces are local files: with an object store they stay on the machines of the programs."""
     assert traces_at(Store.create(objects.new_url()).url) == []
     with pytest.raises(StoreFormatError, match="holds no store"):
         traces_at(objects.new_url())

@@ -1,6 +1,7 @@
-"""Manifests that none of us would write, and stores that cannot be read for a moment (P1, S2, D2).
+"""Invalid manifests, and stores that are temporarily unreadable (P1, S2, D2).
 
-The first fail their own snapshot alone, the second are tried again; nothing is passed over, or taken for damage.
+An invalid manifest fails only its own snapshot. An unreadable store is retried. Nothing is skipped or mistaken for
+damage.
 """
 
 import random
@@ -64,7 +65,7 @@ def rows_of(store: Store, table: str) -> list[dict[str, Any]]:
 
 
 def rewrite(store: Store, position: int, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change what an entry says, under a checksum that holds."""
+    """Change an entry's content, with a valid checksum."""
     path = Path(store.url) / entry_name(position)
     document = msgspec.json.decode(path.read_bytes())
     change(document["entry"])
@@ -75,16 +76,16 @@ def a_negative_incarnation(entry: dict[str, Any]) -> None:
     entry["manifest"]["view"]["channels"][0]["incarnation"] = -1
 
 
-def a_name_that_is_none(entry: dict[str, Any]) -> None:
+def an_invalid_name(entry: dict[str, Any]) -> None:
     entry["manifest"]["processes"]["a"]["state"]["blake3"] = "\0"
 
 
-def a_hash_that_is_none(entry: dict[str, Any]) -> None:
+def an_invalid_hash(entry: dict[str, Any]) -> None:
     for frontier in entry["manifest"]["processes"]["a"]["sent"].values():
         frontier["hash"] = "no hash"
 
 
-@pytest.mark.parametrize("change", [a_negative_incarnation, a_name_that_is_none, a_hash_that_is_none])
+@pytest.mark.parametrize("change", [a_negative_incarnation, an_invalid_name, an_invalid_hash])
 def test_an_odd_manifest_fails_its_own_snapshot_alone(store: Store, change: Callable[[dict[str, Any]], None]) -> None:
     before = {table: of_others(store, table) for table in TABLES}
     rewrite(store, 3, change)
@@ -94,8 +95,8 @@ def test_an_odd_manifest_fails_its_own_snapshot_alone(store: Store, change: Call
     assert {table: of_others(store, table) for table in TABLES} == before
 
 
-def test_every_damaged_blob_of_a_snapshot_is_named_whichever_it_is(store: Store) -> None:
-    """S2: frames that are cut short, and the states of others; each once, and the proof is not looked at."""
+def test_every_damaged_blob_of_a_snapshot_is_named(store: Store) -> None:
+    """S2: truncated frames, and the states of other processes; each once, and the proof is not checked."""
     records = store.state().committed["000001-00000002-coordinator"].manifest.processes
     refs = [records["b"].frames, records["a"].state, records["c"].state]
     damaged = [f"{store.url}/{blob_name(ref)}" for ref in refs if ref is not None]
@@ -107,11 +108,11 @@ def test_every_damaged_blob_of_a_snapshot_is_named_whichever_it_is(store: Store)
 
 
 def of_others(store: Store, table: str) -> int:
-    """How many rows a table has of the snapshots that nobody has touched."""
+    """Return the number of a table's rows that belong to unchanged snapshots."""
     return sum(row["snapshot_id"] not in (None, "000001-00000002-coordinator") for row in rows_of(store, table))
 
 
-def test_nothing_that_a_manifest_says_stops_the_examination_of_others(store: Store) -> None:
+def test_no_odd_value_in_a_manifest_stops_the_examination_of_others(store: Store) -> None:
     draw = random.Random(5)
     original = (Path(store.url) / entry_name(3)).read_bytes()
     for _ in range(60):
@@ -134,8 +135,8 @@ def put_odd(entry: dict[str, Any], draw: random.Random) -> None:
 def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     yield path
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, one in items:
-        yield from paths(one, (*path, key))
+    for key, item in items:
+        yield from paths(item, (*path, key))
 
 
 def test_an_entry_nested_too_deep_is_named_and_the_others_count(store: Store) -> None:
@@ -152,7 +153,7 @@ def test_an_entry_nested_too_deep_is_named_and_the_others_count(store: Store) ->
 
 
 class Unreadable:
-    """What stands in for a reader whose store does not answer now."""
+    """Stands for a reader whose store does not answer."""
 
     def __init__(self, reader: CommitReader, name: str, positions: set[int] | None = None) -> None:
         self._read, self._positions = getattr(reader, name), positions
@@ -168,7 +169,7 @@ class Unreadable:
 def test_a_file_that_cannot_be_read_now_is_retried_and_not_damage(
     store: Store, name: str, positions: set[int] | None
 ) -> None:
-    """An entry that is needed for drift alone, too: drift is computed from the log, and comes out the same."""
+    """Also an entry that only drift needs: drift is computed from the log, so its result must not change."""
     found = examined(store, lambda examiner: Unreadable(examiner._reader._reader, name, positions) and None)
     kinds = {row[ROW_KIND] for row in found}
     assert GONE in kinds
@@ -178,7 +179,7 @@ def test_a_file_that_cannot_be_read_now_is_retried_and_not_damage(
 def test_the_log_is_read_once_however_many_snapshots_were_removed(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not once for each of them: retention may have removed thousands before they are judged."""
+    """Not once per snapshot: retention may have removed thousands before they are judged."""
     for entry in entries_of(store):
         assert entry.snapshot_id is not None
         store.append(Remove(entry.snapshot_id, "retention", 40), store.state().next_position)
@@ -195,15 +196,15 @@ def test_the_log_is_read_once_however_many_snapshots_were_removed(
 
 @pytest.mark.parametrize("first", [1, 11])
 def test_another_store_at_the_same_path_is_not_judged(store: Store, first: int) -> None:
-    """D2: neither under the ids that were asked for, nor as damage of them."""
+    """D2: neither under the expected ids, nor as damaged."""
     entries = entries_of(store)
     put_in_place(store, first, store_id=None)
     assert {row[ROW_KIND] for row in examined(store, entries=entries)} == {GONE}
 
 
 @pytest.mark.parametrize("entries_before", [0, 1])
-def test_an_older_copy_that_has_grown_otherwise_is_not_judged(store: Store, entries_before: int) -> None:
-    """D2: the store is the same by its header; other commits, or none, are where those are that one asks for."""
+def test_an_older_copy_with_other_new_entries_is_not_judged(store: Store, entries_before: int) -> None:
+    """D2: the header is that of the same store, but the expected positions have other commits or none."""
     entries = entries_of(store)
     put_in_place(store, 11, store.header.store, entries_before)
     found = examined(store, entries=entries)
@@ -229,8 +230,8 @@ def test_an_entry_with_a_repeated_field_fails_only_its_snapshot(store: Store) ->
     assert [proofs(examined(store)), len(rows_of(store, "snapshots"))] == [["holds", "error", "holds"], 2]
 
 
-def test_a_table_that_cannot_be_read_now_is_an_error(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """D1: a stream would go on behind what it has not read."""
+def test_a_temporarily_unreadable_table_is_an_error(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D1: a stream would otherwise continue beyond what it has not read."""
 
     def timed_out(reader: CommitReader, ref: object) -> memoryview:
         raise StoreError(store.url, "cannot read it: timed out")

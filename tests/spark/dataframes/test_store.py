@@ -1,4 +1,4 @@
-"""The tables: their shapes, what is in them, and what becomes of what does not fit."""
+"""The tables: their columns and contents, and how values that do not fit are handled."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -41,7 +41,7 @@ def snapshot_of(
     state: object = None,
     encoding: str = MSGPACK,
 ) -> Snapshot:
-    """Two processes; one frame in flight from a to b where `count` says so; `state` is that of a."""
+    """Two processes, with one frame in flight from a to b if `count` is not 0; `state` is that of a."""
     identity = SnapshotId(1, counter, "a")
     frames = (InFlight(Frame(first_ordinal, count, body), consumed),) if count else ()
     ab, ba = seed_hash("ab", 1), seed_hash("ba", 1)
@@ -82,7 +82,7 @@ def states_of(tables: Tables) -> list[tuple[object, ...]]:
     return rows_of(tables.process_states.where("process = 'a'").orderBy("snapshot_id"), *columns)
 
 
-def test_every_table_has_the_columns_it_is_said_to_have(spark: SparkSession) -> None:
+def test_every_table_has_its_documented_columns(spark: SparkSession) -> None:
     tables = tables_from_snapshots(spark, good_snapshots(2, 1))
     for name, columns in c.TABLES.items():
         assert getattr(tables, name).dtypes == list(columns.items())
@@ -110,14 +110,14 @@ def test_a_snapshot_has_its_times_and_sizes(spark: SparkSession) -> None:
     assert lasted.total_seconds() == 0.5
 
 
-def test_times_are_those_that_were_recorded(spark: SparkSession) -> None:
+def test_times_are_those_recorded(spark: SparkSession) -> None:
     tables = tables_from_snapshots(spark, [snapshot_of()])
     ((started,),) = rows_of(tables.snapshots, "date_format(started_at, 'yyyy-MM-dd HH:mm:ss')")
     assert datetime.fromisoformat(f"{started}+00:00") == datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
 
 
 def test_values_are_variants_if_possible_and_bytes_otherwise(spark: SparkSession) -> None:
-    """S3: opaque bytes are marked as such, and what looks readable but is not is never dropped."""
+    """S3: opaque bytes are marked as such, and data that cannot be decoded is never dropped."""
     states: list[tuple[object, str, str | None]] = [
         ({"balance": 12, "names": ["x", None, True]}, MSGPACK, '{"balance":12,"names":["x",null,true]}'),
         ({"ratio": 1.5, "when": datetime(2024, 5, 6, 7, 8, 9, 10, UTC)}, MSGPACK, WHEN),
@@ -141,7 +141,7 @@ def test_values_are_variants_if_possible_and_bytes_otherwise(spark: SparkSession
 
 
 def test_a_keyed_state_has_a_row_for_each_key(spark: SparkSession, tmp_path: Path) -> None:
-    """D1, S3: state that is kept key by key is queried by key and by field, deltas applied."""
+    """D1, S3: keyed state is queried by key and by field, with deltas applied."""
     store = Store.create(tmp_path / "store")
     state: KeyedState[object] = KeyedState()
     state.update({"ada": {"balance": 1}, "bob": {"balance": 2}, "eve": {"balance": 3}, 7: 4, b"\xff": b"\x00"})
@@ -174,7 +174,7 @@ def test_a_keyed_state_has_a_row_for_each_key(spark: SparkSession, tmp_path: Pat
     )
 
 
-def test_a_keyed_state_that_is_none_is_not_dropped(spark: SparkSession) -> None:
+def test_a_broken_keyed_state_is_not_dropped(spark: SparkSession) -> None:
     broken = b"".join((pack_header("base"), *pack_part({"ada": 1}), b"garbage"))
     tables = tables_from_snapshots(spark, [snapshot_of(state=broken, encoding=KEYED)])
     found = tables.process_states.where("process = 'a'").orderBy("key")
@@ -236,8 +236,8 @@ def test_a_snapshot_in_many_batches_gives_the_same_tables(spark: SparkSession, m
     monkeypatch.setattr(arrow, "BATCH_ROWS_MAX", 3)
     split = tables_from_snapshots(spark, snapshots)
     for name in ("snapshots", "channel_frames", "channel_ends", "fragments", "view_channels", "view_processes"):
-        one, other = (sorted(map(repr, getattr(tables, name).collect())) for tables in (whole, split))
-        assert one == other
+        unsplit, in_batches = (sorted(map(repr, getattr(tables, name).collect())) for tables in (whole, split))
+        assert unsplit == in_batches
 
 
 def test_only_committed_snapshots_are_in_the_tables(spark: SparkSession, tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ def test_only_committed_snapshots_are_in_the_tables(spark: SparkSession, tmp_pat
 
 
 def test_a_damaged_blob_is_an_error_of_its_snapshot_alone(spark: SparkSession, tmp_path: Path) -> None:
-    """S2: corruption is named, in Spark too, and does not keep the others from being verified."""
+    """S2: corruption is named, in Spark too, and other snapshots are still verified."""
     snapshots = list(good_snapshots(41, 6))
     store = store_with(tmp_path / "store", snapshots)
     _, name, manifest = store.list()[2]
@@ -287,10 +287,10 @@ def test_a_snapshot_removed_while_it_is_read_is_not_damaged(spark: SparkSession,
     assert tables.reading_errors.isEmpty()
 
 
-def test_verdicts_are_found_on_the_session_that_is_given(
+def test_verdicts_are_computed_on_the_given_session(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """D6: one behind a Connect server is not the one in use, and another would be started beside it."""
+    """D6: a session of a Connect server is not the active one, so another one could be started by mistake."""
     monkeypatch.setattr(dataframe_proof, "local_session", lambda: pytest.fail("another session is asked for"))
     store = store_with(tmp_path / "store", good_snapshots(43, 2))
     assert [row.verdict for row in verdicts(store.url, spark)] == ["holds"] * 2
@@ -322,7 +322,7 @@ def test_a_path_without_a_store_is_refused_before_spark_starts(spark: SparkSessi
         verdicts(tmp_path / "nowhere")
 
 
-def test_tables_show_the_moment_they_were_read_at(spark: SparkSession, tmp_path: Path) -> None:
+def test_tables_do_not_change_after_they_were_read(spark: SparkSession, tmp_path: Path) -> None:
     early, late = good_snapshots(61, 2)
     store = store_with(tmp_path / "store", [early])
     tables = read_tables(spark, store.url)

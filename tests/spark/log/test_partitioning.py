@@ -1,4 +1,4 @@
-"""Entries of a log shared out among tasks."""
+"""The distribution of log entries over tasks."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def sizes(entries: int, entry_bytes: int, groups_wanted: int) -> list[int]:
     return [len(group) for group in groups]
 
 
-def test_every_core_gets_as_much() -> None:
+def test_every_core_gets_the_same_number_of_entries() -> None:
     assert sizes(8, 20, 2) == [4, 4]
     assert sizes(9, 20, 4) == [3, 3, 3]
 
@@ -31,5 +31,5 @@ def test_little_data_shares_a_task() -> None:
 
 
 def test_much_data_gives_every_core_the_same_number_of_groups() -> None:
-    """With five tasks for two cores, one of them would work alone in the end."""
+    """With five tasks for two cores, one core would work alone in the end."""
     assert sizes(50, 10, 2) == [9, 9, 9, 9, 9, 5]

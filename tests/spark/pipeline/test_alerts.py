@@ -1,4 +1,4 @@
-"""Alerts: delivered to a command or a webhook, the same id for the same finding, and a hook that fails ends nothing."""
+"""Alerts: sent to a command or a webhook, with a stable id per finding; a failing hook does not stop the pipeline."""
 
 import json
 import re
@@ -49,7 +49,7 @@ def test_a_command_gets_each_alert_as_json_on_its_input(tmp_path: Path) -> None:
     assert first["reason"] == ALERT.reason
 
 
-def test_no_shell_looks_at_the_command(tmp_path: Path) -> None:
+def test_the_command_is_not_run_by_a_shell(tmp_path: Path) -> None:
     hooks = alert_hooks(f"echo ; touch {tmp_path}/made", None)
     assert hooks.send([ALERT]) == 0
     assert list(tmp_path.iterdir()) == []
@@ -60,7 +60,7 @@ authorizations: list[str | None] = []
 
 @pytest.fixture
 def server() -> Iterator[tuple[str, list[bytes], list[int]]]:
-    """A server on the loopback that answers with the codes it is given, then with 200."""
+    """A server on loopback that answers with the given codes, then with 200."""
     bodies: list[bytes] = []
     codes: list[int] = []
 
@@ -98,7 +98,7 @@ def test_a_webhook_that_fails_is_tried_again(server: tuple[str, list[bytes], lis
 def test_a_webhook_without_http_or_with_a_redirect_fails(
     server: tuple[str, list[bytes], list[int]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Elsewhere, the alert would come without its body."""
+    """A redirected alert would lose its body."""
     url, got, answers = server
     answers[:] = [302] * ATTEMPTS
     assert AlertHooks(webhook=url).send([ALERT]) == 1
@@ -147,7 +147,7 @@ def test_a_slow_command_is_killed_with_its_children_and_not_shown(
     assert "T0ken" not in caplog.text
     deadline_s = time.monotonic() + TIMEOUT_S
     while is_running(int(pid.read_text())) and time.monotonic() < deadline_s:
-        time.sleep(0.01)  # it is nobody's child any more whose end could be waited for
+        time.sleep(0.01)  # it has no living parent that could wait for it
     assert not is_running(int(pid.read_text()))
 
 
@@ -158,12 +158,12 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def test_a_hook_that_is_down_is_given_up_and_said_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_hook_that_keeps_failing_is_given_up_and_reported(caplog: pytest.LogCaptureFixture) -> None:
     logger = alerts.log
     logger.propagate = True
     failing = AlertHooks((sys.executable, "-c", "import sys; sys.exit('no such pager')"))
     assert failing.send([ALERT] * 50) == 50
-    # A line may come by way of several loggers: which have handlers depends on what ran before in this process.
+    # A record may come through several loggers: which ones have handlers depends on earlier tests in this process.
     lines = [record.getMessage() for record in {id(record): record for record in caplog.records}.values()]
     tried = [line for line in lines if "was not delivered: " in line and "no such pager" in line]
     assert FAILED_MAX <= len(tried) < FAILED_MAX + AT_ONCE
@@ -173,7 +173,7 @@ def test_a_hook_that_is_down_is_given_up_and_said_so(caplog: pytest.LogCaptureFi
 def test_all_alerts_share_the_time_limit_of_a_silent_webhook(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """D2: it holds up no verdicts but for that time, and what did not go out is said."""
+    """D2: it delays verdicts only for that time, and unsent alerts are reported."""
     monkeypatch.setattr(alerts, "BATCH_TIMEOUT_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         started_s = time.monotonic()
@@ -182,8 +182,8 @@ def test_all_alerts_share_the_time_limit_of_a_silent_webhook(
     assert "the alert hook is too slow: 1000 alerts of this batch are not sent; the tables have them" in caplog.text
 
 
-def test_several_alerts_are_under_way_at_once() -> None:
-    """Each is answered only when another one is there as well."""
+def test_several_alerts_are_sent_at_once() -> None:
+    """Each request is answered only when a second one has arrived."""
     both = threading.Barrier(2, timeout=TIMEOUT_S)
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""examples/audit.py runs from top to bottom on the store of a bank, and says of it what is so (D1, G1)."""
+"""examples/audit.py runs from top to bottom on the store of a bank, with the right results (D1, G1)."""
 
 import runpy
 import sys

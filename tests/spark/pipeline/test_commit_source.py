@@ -1,4 +1,4 @@
-"""The commits of a store as a stream: what is new, from where the last one ended, and of that store alone (D2)."""
+"""The commits of a store as a stream: only new ones, continued from an offset, of one store only (D2)."""
 
 import shutil
 from pathlib import Path
@@ -27,7 +27,7 @@ def reader_of(store: Store) -> CommitsReader:
 
 
 def taken(reader: CommitsReader, start: Offset, rows_max: int = 2000) -> tuple[list[str | None], Offset]:
-    """The snapshots that are new since `start`, at most so many, and where they end."""
+    """Return the snapshots since `start`, limited to `rows_max`, and the offset of their end."""
     end = reader.latestOffset(start, ReadMaxRows(rows_max))
     return [row[1] for part in reader.partitions(start, end) for row in part.rows], end
 
@@ -42,9 +42,9 @@ def test_a_new_reader_waits_for_its_own_store(tmp_path: Path) -> None:
     other = store_with(tmp_path / "store", snapshots[2:])
     reader = reader_of(store)
     assert reader.latestOffset(at, ReadMaxRows(2000)) == at
-    for ask in (reader.prepareForTriggerAvailableNow, lambda: reader.partitions(at, {"position": 4})):
+    for call in (reader.prepareForTriggerAvailableNow, lambda: reader.partitions(at, {"position": 4})):
         with pytest.raises(Unavailable, match=f"^{MARKER} store .* is another store"):
-            ask()
+            call()
     (tmp_path / "store").rename(tmp_path / "other")
     (tmp_path / "away").rename(tmp_path / "store")
     commit(store, snapshots[1])
@@ -55,8 +55,8 @@ def test_a_new_reader_waits_for_its_own_store(tmp_path: Path) -> None:
     )
 
 
-def test_a_batch_that_was_begun_before_the_store_vanished_is_tried_again(tmp_path: Path) -> None:
-    """However often: that there is no store is no mistake of whom it was there for."""
+def test_a_batch_of_a_store_that_vanished_is_reported_unavailable(tmp_path: Path) -> None:
+    """A store that is missing later is not a usage error, so the batch is retried."""
     store = store_with(tmp_path / "store", good_snapshots(2, 1))
     (tmp_path / "store").rename(tmp_path / "away")
     with pytest.raises(Unavailable, match=f"^{MARKER} store .* does not exist"):
@@ -64,15 +64,15 @@ def test_a_batch_that_was_begun_before_the_store_vanished_is_tried_again(tmp_pat
 
 
 def restored(store: Store, root: Path) -> Store:
-    """Put the copy at `root` in the place of the store that it is of."""
+    """Replace the store by the copy of it at `root`."""
     shutil.rmtree(store.url)
     shutil.copytree(root, store.url)
     return Store.open(store.url)
 
 
 @pytest.mark.parametrize("rows_max", [2, 2000])
-def test_an_older_copy_of_the_store_is_refused_however_far_it_has_grown(tmp_path: Path, rows_max: int) -> None:
-    """D2: other entries are at the positions that were read before, and would never be looked at."""
+def test_an_older_copy_of_the_store_is_refused_at_any_length(tmp_path: Path, rows_max: int) -> None:
+    """D2: it has other entries at positions that were read before, which would never be read."""
     snapshots = list(good_snapshots(3, 7))
     store = store_with(tmp_path / "store", snapshots[:1])
     shutil.copytree(store.url, tmp_path / "copy")
@@ -99,8 +99,8 @@ def test_an_older_copy_of_the_store_is_refused_however_far_it_has_grown(tmp_path
     assert taken(reader_of(store), at)[0] == [str(snapshots[4].id)]
 
 
-def test_an_offset_of_an_earlier_strobe_is_gone_on_from(tmp_path: Path) -> None:
-    """It has no checksum; the next one has."""
+def test_an_offset_of_an_earlier_strobe_is_continued(tmp_path: Path) -> None:
+    """It has no checksum; the next offset has one."""
     first, second = good_snapshots(4, 2)
     store = store_with(tmp_path / "store", [first, second])
     refuse_other_log(store.url, store.header.store, {"position": 2})
@@ -110,7 +110,7 @@ def test_an_offset_of_an_earlier_strobe_is_gone_on_from(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("position", [3, 4])
 def test_a_stream_continues_after_an_entry_damaged_since(tmp_path: Path, position: int) -> None:
-    """Whether it is the last one that was handed out, or the first that was not."""
+    """Either the last entry of the previous batch, or the first one after it."""
     first, second, third = good_snapshots(5, 3)
     store = store_with(tmp_path / "store", [first, second])
     _, at = taken(reader_of(store), {"position": 0})
@@ -120,8 +120,8 @@ def test_a_stream_continues_after_an_entry_damaged_since(tmp_path: Path, positio
     assert [name for name in taken(reader_of(store), at)[0] if name] == [str(third.id)]
 
 
-def test_a_log_is_not_looked_at_as_often_as_spark_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An object store would be asked hundreds of times a second; so in the streams of tables, too."""
+def test_a_log_is_polled_less_often_than_spark_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object store would get hundreds of requests a second; the same for the streams of tables."""
     monkeypatch.setattr(offsets, "POLL_S", 3600.0)
     store = store_with(tmp_path / "store", good_snapshots(6, 1))
     tables = StrobeStreamReader(SourceOptions.parse({"path": store.url, "table": "snapshots"}))

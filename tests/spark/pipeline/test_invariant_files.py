@@ -1,4 +1,4 @@
-"""Files with invariants in Python: a function that could not be called is refused when its file is read (E13)."""
+"""Files with invariants in Python: a function with a wrong signature is refused when its file is read (E13)."""
 
 from pathlib import Path
 

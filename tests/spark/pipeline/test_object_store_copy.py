@@ -1,4 +1,4 @@
-"""The tables of a pipeline in an object store: whole batches, verdicts last, made up for where they were not copied."""
+"""The tables of a pipeline in an object store: whole batches, verdicts last; failed copies are made up for later."""
 
 import io
 from pathlib import Path
@@ -23,7 +23,7 @@ COLUMNS = "columns.parquet"
 
 @pytest.fixture
 def to(objects: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A URL at which there is nothing yet; what stays on this machine is under tmp_path."""
+    """A URL without any objects yet; local files go below tmp_path."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return objects.new_url()
 
@@ -36,7 +36,7 @@ def there(to: str, table: str) -> list[str]:
     return backend_at(to).names(table)
 
 
-def test_a_batch_is_copied_when_its_verdicts_are_written_and_not_before(to: str) -> None:
+def test_a_batch_is_copied_only_once_its_verdicts_are_written(to: str) -> None:
     with Outputs(to) as outputs:
         outputs.identify("one", "/stores/one")
         outputs.write(VIOLATIONS, 0, [VIOLATION])
@@ -59,7 +59,7 @@ def test_batches_that_could_not_be_copied_are_copied_later(to: str, objects: Obj
         objects.fail("PUT", VERDICTS, "deny")
         with pytest.raises(OSError, match=VERDICTS):
             outputs.publish()
-    object_store_copy._known.clear()  # as in a program that is started anew
+    object_store_copy._known.clear()  # as in a new program
     with Outputs(to) as outputs:
         assert there(to, VERDICTS) == [name_of(0), COLUMNS]
         outputs.write(VERDICTS, 1, [VERDICT])

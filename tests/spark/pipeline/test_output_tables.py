@@ -1,4 +1,4 @@
-"""The directory that the pipeline writes to: one writer, one store, whole files; and what it refuses, by name."""
+"""The output directory of the pipeline: one writer, one store, complete files; and what is refused."""
 
 import shutil
 from pathlib import Path
@@ -31,7 +31,7 @@ def test_another_store_is_refused(tmp_path: Path) -> None:
             outputs.identify("two", "/stores/two")
 
 
-def test_a_directory_with_other_things_in_it_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_a_directory_with_other_files_is_refused_and_not_changed(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
     with pytest.raises(UsageError, match=r"holds other files \(thesis.txt\)"):
         Outputs(tmp_path).claim()
@@ -40,7 +40,7 @@ def test_a_directory_with_other_things_in_it_is_refused_and_left_alone(tmp_path:
         Outputs(tmp_path / "thesis.txt").claim()
 
 
-def test_verdicts_whose_checkpoint_was_taken_away_are_not_added_to(tmp_path: Path) -> None:
+def test_no_verdicts_are_added_without_their_checkpoint(tmp_path: Path) -> None:
     with Outputs(tmp_path) as outputs:
         outputs.identify("one", "/stores/one")
         (outputs.checkpoint / "offsets").mkdir(parents=True)
@@ -71,7 +71,7 @@ def test_unfinished_files_of_a_killed_pipeline_are_removed(tmp_path: Path) -> No
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_the_second_try_of_a_batch_replaces_what_the_first_has_written(tmp_path: Path) -> None:
+def test_the_second_try_of_a_batch_replaces_the_first_ones_files(tmp_path: Path) -> None:
     with Outputs(tmp_path) as outputs:
         outputs.write(VIOLATIONS, 0, [VIOLATION])
         outputs.write(VIOLATIONS, 0, [])
@@ -82,7 +82,7 @@ def test_the_second_try_of_a_batch_replaces_what_the_first_has_written(tmp_path:
 
 
 def test_judged_commits_are_not_read_again_to_find_new_ones(tmp_path: Path) -> None:
-    """A pipeline that has run for months has a million batches behind it."""
+    """A pipeline that has run for months has written a million batches."""
     with Outputs(tmp_path) as outputs:
         outputs.write(VERDICTS, 0, [VERDICT])
         outputs.write(VERDICTS, 1, [VERDICT | {"snapshot_id": name} for name in "tuv"])
@@ -95,7 +95,7 @@ def test_judged_commits_are_not_read_again_to_find_new_ones(tmp_path: Path) -> N
         assert (results.snapshots, results.rows, outputs.recorded_position()) == (3, 3, 2)
 
 
-def test_a_detail_that_no_variant_can_hold_is_known_by_its_size() -> None:
+def test_a_detail_too_large_for_a_variant_is_replaced_by_its_size() -> None:
     nested = '{"a":' + "[" * 1500 + "]" * 1500 + "}"
     kept = variant(nested)
     assert VariantVal(kept["value"], kept["metadata"]).toPython() == {"problem": TOO_LARGE % len(nested)}
@@ -112,7 +112,7 @@ def written_batches(outputs: Outputs, count: int) -> None:
 def test_a_crash_while_batches_are_removed_leaves_no_gap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removals: int
 ) -> None:
-    """D2: else that one stays beside the verdicts which are written anew."""
+    """D2: otherwise a removed batch could remain beside the verdicts that are written again."""
     with Outputs(tmp_path) as outputs:
         written_batches(outputs, 4)
         left = [None] * removals
@@ -144,7 +144,7 @@ def checkpointed(outputs: Outputs, count: int) -> None:
 
 
 def test_batches_unknown_to_spark_are_removed_at_the_start(tmp_path: Path) -> None:
-    """D2: also those with a gap before them, which an earlier crash has left."""
+    """D2: also batches after a gap that an earlier crash left."""
     with Outputs(tmp_path) as outputs:
         outputs.identify("one", "/stores/one")
         written_batches(outputs, 6)
@@ -160,7 +160,7 @@ def test_batches_unknown_to_spark_are_removed_at_the_start(tmp_path: Path) -> No
 def test_empty_checkpoint_files_after_a_power_cut_are_removed(
     tmp_path: Path, content: bytes, torn: str, given: int, noted: int
 ) -> None:
-    """D2: Spark would fail over it each time."""
+    """D2: otherwise Spark would fail on it at each start."""
     outputs = Outputs(tmp_path)
     checkpointed(outputs, 3)
     (outputs.checkpoint / torn / "2").write_bytes(content)
@@ -171,7 +171,7 @@ def test_empty_checkpoint_files_after_a_power_cut_are_removed(
         assert not (outputs.checkpoint / torn / ".2.crc").exists()
 
 
-def test_each_batch_has_the_totals_up_to_it_also_when_repeated(tmp_path: Path) -> None:
+def test_each_batch_has_the_totals_up_to_it_even_if_repeated(tmp_path: Path) -> None:
     with Outputs(tmp_path) as outputs:
         outputs.write(VERDICTS, 0, [VERDICT, VERDICT | {"check": "x", "verdict": "violated"}])
         outputs.write(VERDICTS, 1, [VERDICT, VERDICT])

@@ -1,4 +1,4 @@
-"""The streaming pipeline: every snapshot judged, once, by what it is; and the stream goes on whatever it meets (D2)."""
+"""The streaming pipeline judges every snapshot once and correctly, and continues after every failure (D2)."""
 
 import shutil
 from pathlib import Path
@@ -37,7 +37,7 @@ replace = msgspec.structs.replace
 
 
 def samples(root: Path, count: int) -> Store:
-    """A store of samples whose balances are 150 in all."""
+    """Return a store of samples whose balances add up to 150."""
     store = Store.create(root)
     for counter in range(1, count + 1):
         commit(store, sample(counter))
@@ -56,28 +56,28 @@ def invariants_in(directory: Path, **files: str) -> dict[str, object]:
 
 
 def test_workers_recompute_every_proof_from_the_stored_bytes(spark: SparkSession, tmp_path: Path) -> None:
-    """P1, D2: same verdicts, same words as the definition."""
+    """P1, D2: the same verdicts and texts as the definition."""
     snapshots = list(good_snapshots(5, 20))
     for counter, mutation in enumerate((other_message, missing_frame), start=len(snapshots) + 1):
         snapshots += mutants(mutation, "pipeline", 1, counter)
     store = store_with(tmp_path / "store", snapshots)
     judge_once(spark, store.url, tmp_path / "to", drift_window=0)
-    found, said = verdicts(tmp_path / "to"), reasons(tmp_path / "to")
+    found, texts = verdicts(tmp_path / "to"), reasons(tmp_path / "to")
     assert len(found) == len(snapshots)
     for snapshot in snapshots:
         proof = verify(snapshot)
         assert found[str(snapshot.id), "proof"] == ("holds" if proof.holds else "violated")
-        wanted = "; ".join(map(str, proof.findings)) or "self-consistent, signer unknown"
-        assert said[str(snapshot.id), "proof"] == wanted
+        expected = "; ".join(map(str, proof.findings)) or "self-consistent, signer unknown"
+        assert texts[str(snapshot.id), "proof"] == expected
     rows = spark.read.parquet(str(tmp_path / "to" / "violations")).selectExpr("subject", "detail:problem::string")
-    findings = [(one.subject, one.problem) for snapshot in snapshots for one in verify(snapshot).findings]
+    findings = [(finding.subject, finding.problem) for snapshot in snapshots for finding in verify(snapshot).findings]
     assert sorted(map(tuple, rows.collect())) == sorted(findings)
 
 
 def test_damaged_files_are_quarantined_and_the_rest_is_judged(spark: SparkSession, tmp_path: Path) -> None:
-    """S2, D2: a flipped byte, a blob cut short, one that is missing; an entry that is damaged, one of a later kind."""
+    """S2, D2: a flipped byte, a truncated blob, a missing one; a damaged entry, and one of an unknown kind."""
     store = samples(tmp_path / "store", 7)
-    begin(store, 9)  # it is open, and so it is not seen
+    begin(store, 9)  # it is open, so the pipeline does not see it
     entries = {name: position for position, name, _ in store.list()}
     blobs = [next(iter(blobs_of(manifest))) for _, _, manifest in store.list()]
     paths = [Path(store.url) / blob_name(ref) for ref in blobs]
@@ -114,7 +114,7 @@ def test_the_second_run_judges_only_new_snapshots(spark: SparkSession, tmp_path:
 
 
 def test_the_checkpoint_is_beside_the_tables_on_any_cluster(spark: SparkSession, tmp_path: Path) -> None:
-    """D6: where HDFS is the default, a path without a scheme is a path there."""
+    """D6: with HDFS as the default file system, a path without a scheme would be in HDFS."""
     store, to, elsewhere = samples(tmp_path / "store", 1), tmp_path / "to %41 b", tmp_path / "elsewhere"
     elsewhere.mkdir()
     spark.conf.set("fs.viewfs.mounttable.cluster.linkMergeSlash", f"file://{elsewhere}/")
@@ -132,13 +132,13 @@ def test_the_checkpoint_is_beside_the_tables_on_any_cluster(spark: SparkSession,
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Try again at once, and often."""
+    """Retry at once, and often."""
     monkeypatch.setattr(pipeline_module, "PAUSE_S_MAX", 0.0)
     monkeypatch.setattr(pipeline_module, "TRIES_MAX", 20)
 
 
 class Crash(Exception):
-    """What stands for the end of the process in a test."""
+    """Stands for the end of the process."""
 
 
 @pytest.fixture(scope="module")
@@ -149,10 +149,10 @@ def crash_store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return store
 
 
-def test_a_batch_that_ends_after_any_step_is_done_once_in_the_end(
+def test_a_batch_that_fails_after_any_step_is_judged_exactly_once(
     spark: SparkSession, tmp_path: Path, crash_store: Store, patient: None
 ) -> None:
-    """D2: nothing lost, nothing twice; and readers see all of a batch or nothing of its verdicts."""
+    """D2: nothing is lost or doubled; readers see all verdicts of a batch or none."""
     rules = invariants_in(tmp_path / "rules", conservation_sql=CONSERVATION)
     judge_once(spark, crash_store.url, tmp_path / "whole", **rules)
     pipeline = Pipeline(spark, crash_store.url, tmp_path / "to", Options(snapshots_per_batch=3, **rules))
@@ -163,21 +163,21 @@ def test_a_batch_that_ends_after_any_step_is_done_once_in_the_end(
             left.pop(0)
             raise Crash(step)
 
-    told: list[str] = []
+    reports: list[str] = []
 
     class Retrying(PipelineObserver):
         def report(self, reason: str) -> None:
-            told.append(reason)
+            reports.append(reason)
 
     pipeline.on_step = crash_once_after_each
     pipeline.run(once=True, watch=Retrying())
     assert not left
-    assert len(told) == len(BatchStep)
+    assert len(reports) == len(BatchStep)
     assert written(tmp_path / "to") == written(tmp_path / "whole")
 
 
 def test_an_invariant_that_fails_on_one_snapshot_is_an_error_there(spark: SparkSession, tmp_path: Path) -> None:
-    """G1, and schema drift: in one snapshot the balance is text, and reads as if the store could not be reached."""
+    """G1, and schema drift: in one snapshot the balance is a text that looks like an error of an unreachable store."""
     store = samples(tmp_path / "store", 4)
     drifted = sample(5)
     state = replace(
@@ -196,12 +196,12 @@ def few_messages(tables):
     to = tmp_path / "to"
     rules = invariants_in(tmp_path / "rules", conservation_sql=CONSERVATION, rules_py=python)
     judge_once(spark, store.url, to, drift_window=0, **rules)
-    found, said = verdicts(to), reasons(to)
+    found, texts = verdicts(to), reasons(to)
     assert [found[id_of(counter), "conservation"] for counter in range(1, 7)] == ["holds"] * 4 + ["error", "violated"]
-    assert "much" in said[id_of(5), "conservation"] or "CAST" in said[id_of(5), "conservation"]
-    assert said[id_of(6), "conservation"] == "1 violating row: total 149"
+    assert "much" in texts[id_of(5), "conservation"] or "CAST" in texts[id_of(5), "conservation"]
+    assert texts[id_of(6), "conservation"] == "1 violating row: total 149"
     assert [found[id_of(counter), "few-messages"] for counter in range(1, 7)] == ["violated"] * 6
-    assert "channel b~>c, count 3" in said[id_of(1), "few-messages"]
+    assert "channel b~>c, count 3" in texts[id_of(1), "few-messages"]
     rows = (
         spark.read.parquet(str(to / "violations"))
         .where("check = 'conservation'")
@@ -216,7 +216,7 @@ def with_state(snapshot: Snapshot, process: str, state: object) -> Snapshot:
 
 
 def test_large_rows_are_shown_by_size_and_bytes_by_length(spark: SparkSession, tmp_path: Path) -> None:
-    """D2: what a rule returns must not end the stream, and a VARIANT has 16 MB at most."""
+    """D2: a large result of a rule must not end the stream, although a VARIANT holds 16 MB at most."""
     store, to = samples(tmp_path / "store", 1), tmp_path / "to"
     large = "SELECT snapshot_id, process, repeat('x', 300000) AS text FROM process_states WHERE process = 'a'"
     some = "SELECT snapshot_id, X'00' AS hash, encode(repeat('x', 999), 'utf-8') AS `a``b`, NULL AS n FROM snapshots"
@@ -299,53 +299,51 @@ def test_a_mistake_in_python_is_named_with_its_line_before_it_runs(
 def test_a_store_that_vanishes_in_a_batch_is_waited_for(
     spark: SparkSession, tmp_path: Path, patient: None, moment: BatchStep
 ) -> None:
-    """Before it is examined, and before invariants are asked about it: neither is to blame."""
+    """Before the snapshots are examined, or before the invariants run: neither snapshot nor invariant is blamed."""
     store, hidden = samples(tmp_path / "store", 3), tmp_path / "hidden"
-    told: list[str] = []
+    reports: list[str] = []
 
     class BringItBack(PipelineObserver):
         def report(self, reason: str) -> None:
-            told.append(reason)
+            reports.append(reason)
             if hidden.exists():
                 hidden.rename(store.url)
 
     def take_it_away(step: BatchStep, batch_id: int) -> None:
-        if step == moment and not told:
+        if step == moment and not reports:
             Path(store.url).rename(hidden)
 
     rules = invariants_in(tmp_path / "rules", conservation_sql=CONSERVATION)
     pipeline = Pipeline(spark, store.url, tmp_path / "to", Options(drift_window=0, **rules))
     pipeline.on_step = take_it_away
     pipeline.run(once=True, watch=BringItBack())
-    assert "does not exist" in told[0] or "is missing; put it back" in told[0]
+    assert "does not exist" in reports[0] or "is missing; put it back" in reports[0]
     assert set(verdicts(tmp_path / "to").values()) == {"holds"}
     assert written(tmp_path / "to")["quarantine"] == []
 
 
-def test_an_unreadable_end_of_the_log_is_no_success_with_once(
-    spark: SparkSession, tmp_path: Path, patient: None
-) -> None:
-    """D2: what stands in its way is told, and all is judged when it is gone."""
+def test_once_does_not_end_while_the_log_is_unreadable(spark: SparkSession, tmp_path: Path, patient: None) -> None:
+    """D2: the obstacle is reported, and everything is judged when it is gone."""
     store = samples(tmp_path / "store", 3)
     log, aside = Path(store.url) / LOG, tmp_path / "aside"
     log.rename(aside)
     log.touch()
-    told: list[str] = []
+    reports: list[str] = []
 
     class PutItBack(PipelineObserver):
         def report(self, reason: str) -> None:
-            told.append(reason)
+            reports.append(reason)
             if aside.exists():
                 log.unlink()
                 aside.rename(log)
 
     judge_once(spark, store.url, tmp_path / "to", watch=PutItBack(), drift_window=0)
-    assert "Not a directory" in told[0]
+    assert "Not a directory" in reports[0]
     assert len(verdicts(tmp_path / "to")) == 3
 
 
 def test_batches_missing_in_the_checkpoint_are_judged_again_once(spark: SparkSession, tmp_path: Path) -> None:
-    """D2: it does not sync its checkpoint, and after a power failure gives a number to other commits."""
+    """D2: Spark does not sync its checkpoint, and after a power failure gives a batch number to other commits."""
     store, to = samples(tmp_path / "store", 4), tmp_path / "to"
     judge_once(spark, store.url, to, drift_window=0, snapshots_per_batch=2)
     for directory in ("offsets", "commits"):
@@ -358,10 +356,8 @@ def test_batches_missing_in_the_checkpoint_are_judged_again_once(spark: SparkSes
 
 
 @pytest.mark.parametrize("torn", ["offsets", "commits"])
-def test_a_checkpoint_whose_last_file_lost_its_content_is_gone_on_from(
-    spark: SparkSession, tmp_path: Path, torn: str
-) -> None:
-    """D2: the usual trace of a power cut."""
+def test_a_checkpoint_whose_last_file_is_empty_is_continued(spark: SparkSession, tmp_path: Path, torn: str) -> None:
+    """D2: this is what a power failure usually leaves."""
     store, to = samples(tmp_path / "store", 3), tmp_path / "to"
     judge_once(spark, store.url, to, drift_window=0, snapshots_per_batch=2)
     (to / "checkpoint" / torn / "1").write_bytes(b"")
@@ -376,14 +372,14 @@ def test_a_store_that_vanishes_while_idle_is_reported(
 ) -> None:
     monkeypatch.setattr(pipeline_module, "LOG_POLL_S", 0.0)
     store, hidden, to = samples(tmp_path / "store", 1), tmp_path / "hidden", tmp_path / "to"
-    told: list[str] = []
+    reports: list[str] = []
 
     class TakeItAway(PipelineObserver):
-        """Takes the store away when its first snapshot is judged; then puts another in its place; then itself."""
+        """Moves the store away after its first snapshot is judged; puts another in its place; moves it back."""
 
         def report(self, reason: str) -> None:
-            told.append(reason)
-            if len(told) == 1:
+            reports.append(reason)
+            if len(reports) == 1:
                 samples(Path(store.url), 5)
                 return
             shutil.rmtree(store.url)
@@ -392,12 +388,12 @@ def test_a_store_that_vanishes_while_idle_is_reported(
 
         def poll(self) -> bool:
             judged = {name for name, _ in verdicts(to)}
-            if judged and not told and not hidden.exists():
+            if judged and not reports and not hidden.exists():
                 Path(store.url).rename(hidden)
             return len(judged) == 2
 
     Pipeline(spark, store.url, to).run(watch=TakeItAway())
-    assert ["is missing; put it back" in told[0], "is another store" in told[1], len(told)] == [True, True, 2]
+    assert ["is missing; put it back" in reports[0], "is another store" in reports[1], len(reports)] == [True, True, 2]
     assert {name for name, _ in verdicts(to)} == {id_of(1), id_of(2)}
     assert written(to)["quarantine"] == []
 
@@ -406,20 +402,20 @@ def test_a_full_disk_under_the_output_is_reported_and_retried(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patient: None
 ) -> None:
     store = samples(tmp_path / "store", 2)
-    write, told = Outputs.write, []
+    write, reports = Outputs.write, []
 
     def full_at_first(self: Outputs, *what: object) -> None:
-        if not told:
+        if not reports:
             raise OSError(28, "No space left on device")
         write(self, *what)
 
     class Freed(PipelineObserver):
         def report(self, reason: str) -> None:
-            told.append(reason)
+            reports.append(reason)
 
     monkeypatch.setattr(Outputs, "write", full_at_first)
     judge_once(spark, store.url, tmp_path / "to", watch=Freed())
-    assert "cannot be written to: No space left on device" in told[0]
+    assert "cannot be written to: No space left on device" in reports[0]
     assert len(verdicts(tmp_path / "to")) == 2 * 3
 
 
@@ -427,13 +423,13 @@ def test_a_store_that_does_not_exist_yet_is_waited_for_unless_once(spark: SparkS
     url, to = tmp_path / "store", tmp_path / "to"
     with pytest.raises(StoreFormatError, match="does not exist"):
         judge_once(spark, url, to)
-    told: list[str] = []
+    reports: list[str] = []
 
     class Begins(PipelineObserver):
-        """Makes the store, and commits one more when the first is judged."""
+        """Creates the store, and commits another snapshot when the first is judged."""
 
         def report(self, reason: str) -> None:
-            told.append(reason)
+            reports.append(reason)
             samples(url, 1)
 
         def poll(self) -> bool:
@@ -443,7 +439,7 @@ def test_a_store_that_does_not_exist_yet_is_waited_for_unless_once(spark: SparkS
             return len(judged) == 2
 
     Pipeline(spark, url, to).run(watch=Begins())
-    assert told == [f"store {url} does not exist yet; waiting for it"]
+    assert reports == [f"store {url} does not exist yet; waiting for it"]
 
 
 def test_an_empty_store_has_no_verdicts_and_no_error(spark: SparkSession, tmp_path: Path) -> None:
@@ -452,8 +448,8 @@ def test_an_empty_store_has_no_verdicts_and_no_error(spark: SparkSession, tmp_pa
     assert written(tmp_path / "to") == {"verdicts": [], "violations": [], "quarantine": []}
 
 
-def test_drift_over_several_batches_is_what_it_is_over_one(spark: SparkSession, tmp_path: Path) -> None:
-    """G1: the samples stand still, with messages on their way to b and c; state is needed across batches."""
+def test_drift_over_several_batches_is_the_same_as_over_one(spark: SparkSession, tmp_path: Path) -> None:
+    """G1: the samples do not move, with messages in flight to b and c; this needs state across batches."""
     store = samples(tmp_path / "store", 6)
     judge_once(spark, store.url, tmp_path / "one", drift_window=3)
     judge_once(spark, store.url, tmp_path / "two", drift_window=3, snapshots_per_batch=2)

@@ -1,4 +1,4 @@
-"""D2: the driver is killed with SIGKILL in the middle of batches, many times; nothing is lost, nothing judged twice."""
+"""D2: the driver is killed with SIGKILL in the middle of batches; nothing is lost, nothing is judged twice."""
 
 import json
 import signal
@@ -20,7 +20,7 @@ from strobe.storage import Store
 from strobe.storage.content.blobs import blob_name
 from strobe.storage.content.manifests import blobs_of
 
-# After every other step a batch is made to fail in test_pipeline.py, without the seconds that a new Java takes.
+# test_query.py makes a batch fail after every other step too, without the seconds that a new Java takes.
 KILLS = [
     (killed_driver.IN_JOB, 0),
     (BatchStep.VERDICTS_WRITTEN, 0),
@@ -30,7 +30,7 @@ KILLS = [
 
 
 def store_of_nine(root: Path) -> Store:
-    """Some that hold, some whose balances are wrong, and one with a damaged blob."""
+    """Return a store with correct snapshots, some with wrong balances, and one with a damaged blob."""
     store = Store.create(root)
     for counter in range(1, 10):
         commit(store, sample(counter, balance=100 if counter % 4 else 99))
@@ -40,7 +40,7 @@ def store_of_nine(root: Path) -> Store:
 
 @contextmanager
 def driver(words: list[str], moment: list[str]) -> Iterator[subprocess.Popen[str]]:
-    """Start one, which waits for a line; it is gone in the end."""
+    """Start a driver, which waits for a line on stdin; kill it in the end."""
     streams = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     with subprocess.Popen([*words, *moment], start_new_session=True, text=True, **streams) as process:
         try:
@@ -67,9 +67,9 @@ def test_D2_verdicts_after_many_kills_are_those_of_an_uninterrupted_run(spark: S
     judge_once(spark, store.url, tmp_path / "whole", invariants=tuple(read_invariants(rules)), drift_window=3)
     assert written(to) == written(tmp_path / "whole")
     alerted = [json.loads(line) for line in alerts.read_text().splitlines()]
-    said = {alert["description"] for alert in alerted if alert.get("check") == "conservation"}
-    assert said == {"The balances of a sample are 150 in all."}
+    descriptions = {alert["description"] for alert in alerted if alert.get("check") == "conservation"}
+    assert descriptions == {"The balances of a sample are 150 in all."}
     sent = [alert["id"] for alert in alerted]
     failing = [key for key, verdict in verdicts(to).items() if verdict in ("violated", "error")]
-    # At least once, under the same id: what was sent before a kill may be sent again.
+    # At least once, under the same id: an alert sent before a kill may be sent again.
     assert len(set(sent)) == len(failing) + len(written(to)["quarantine"])

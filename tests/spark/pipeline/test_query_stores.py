@@ -1,4 +1,4 @@
-"""What may become of a store under a pipeline: another lies in its place, or it cannot be read for a moment (D2)."""
+"""Changes of a store while a pipeline runs: another one is in its place, or it is temporarily unreadable (D2)."""
 
 import shutil
 from pathlib import Path
@@ -26,7 +26,7 @@ def samples(root: Path, *counters: int, balance: int = 100) -> Store:
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Try again at once, and often."""
+    """Retry at once, and often."""
     monkeypatch.setattr(pipeline_module, "PAUSE_S_MAX", 0.0)
     monkeypatch.setattr(pipeline_module, "TRIES_MAX", 20)
 
@@ -35,51 +35,51 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_another_store_is_not_examined_and_the_first_is_waited_for(
     spark: SparkSession, tmp_path: Path, moment: BatchStep
 ) -> None:
-    """Though it has snapshots of the same ids, and is still there when the batch is tried again."""
+    """Even if it has snapshots of the same ids, and is still there when the batch is retried."""
     store, hidden, other = samples(tmp_path / "store", 1, 2), tmp_path / "hidden", tmp_path / "other"
     samples(other, 1, 2, 3, balance=7)
-    told: list[str] = []
+    reports: list[str] = []
 
     class BringItBack(PipelineObserver):
         def report(self, reason: str) -> None:
-            told.append(reason)
-            if len(told) == 2:
+            reports.append(reason)
+            if len(reports) == 2:
                 Path(store.url).rename(other)
                 hidden.rename(store.url)
 
     def replace_it(step: BatchStep, batch_id: int) -> None:
-        if step == moment and not told:
+        if step == moment and not reports:
             Path(store.url).rename(hidden)
-            other.rename(store.url)  # made before: nobody is to find no store at all
+            other.rename(store.url)  # made before, so that there is a store at any time
 
     judge(spark, store, tmp_path, replace_it, BringItBack())
-    assert ["is another store" in reason for reason in told] == [True, True], told
+    assert ["is another store" in reason for reason in reports] == [True, True], reports
 
 
-def test_a_state_that_an_invariant_cannot_read_now_is_retried(spark: SparkSession, tmp_path: Path) -> None:
-    """The workers cannot read it, though the store is there: what they raise is known for that."""
+def test_a_state_that_is_temporarily_unreadable_is_retried(spark: SparkSession, tmp_path: Path) -> None:
+    """The store exists, but the workers cannot read a state; their error is recognized as temporary."""
     store, aside = samples(tmp_path / "store", 1, 2), tmp_path / "aside"
     blobs = (Path(store.url) / blob_name(store.list()[1][2].processes["a"].state)).parent
-    told: list[str] = []
+    reports: list[str] = []
 
     class PutItBack(PipelineObserver):
         def report(self, reason: str) -> None:
-            told.append(reason)
+            reports.append(reason)
             blobs.unlink()
             aside.rename(blobs)
 
     def put_a_file_there(step: BatchStep, batch_id: int) -> None:
-        if step == BatchStep.EXAMINED and not told:
+        if step == BatchStep.EXAMINED and not reports:
             blobs.rename(aside)
             blobs.touch()
 
     judge(spark, store, tmp_path, put_a_file_there, PutItBack())
-    assert len(told) == 1
-    assert told[0].startswith(f"store {store.url}: cannot read blobs/")
+    assert len(reports) == 1
+    assert reports[0].startswith(f"store {store.url}: cannot read blobs/")
 
 
 def test_a_diverged_copy_of_the_store_is_refused_at_the_start(spark: SparkSession, tmp_path: Path) -> None:
-    """Its new snapshots are at positions that were judged before, and would never be looked at."""
+    """Its new snapshots are at positions that were judged before, so they would never be read."""
     store, to = samples(tmp_path / "store", 1), tmp_path / "to"
     shutil.copytree(store.url, tmp_path / "copy")
     commit(store, sample(2))
@@ -98,7 +98,7 @@ def test_a_diverged_copy_of_the_store_is_refused_at_the_start(spark: SparkSessio
 
 
 def judge(spark: SparkSession, store: Store, root: Path, on_step: OnStep, watch: PipelineObserver) -> None:
-    """Judge the snapshots 1 and 2, all of which hold, with the store treated by `on_step` and `watch`."""
+    """Judge the snapshots 1 and 2, which all hold, while `on_step` and `watch` change the store."""
     (root / "rules").mkdir()
     (root / "rules" / "conservation.sql").write_text(CONSERVATION)
     pipeline = Pipeline(spark, store.url, root / "to", Options(tuple(read_invariants(root / "rules")), drift_window=0))

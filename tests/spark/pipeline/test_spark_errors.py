@@ -1,4 +1,4 @@
-"""What happens to Spark while an invariant runs is not taken for what the invariant, or a snapshot, is to blame for."""
+"""Failures of Spark while an invariant runs are not blamed on the invariant or on a snapshot."""
 
 import signal
 import textwrap
@@ -35,13 +35,13 @@ def patient(tables):
 
 
 def in_a_worker(directory: Path, body: str) -> dict[str, object]:
-    """An invariant that does something in a worker, and then holds."""
+    """An invariant that runs `body` in a worker, and then holds."""
     text = IN_A_WORKER.format(mark=str(directory / "mark"), body=textwrap.indent(body, " " * 8))
     return invariants_in(directory / "rules", patient_py=text)
 
 
 class WhenItRuns(PipelineObserver):
-    """Stops the pipeline as soon as there is a mark, or verdicts, in place of which there should be one."""
+    """Stops the pipeline as soon as there is a mark, or, if the mark was missed, verdicts."""
 
     def __init__(self, mark: Path, to: Path) -> None:
         self._mark = mark
@@ -52,7 +52,7 @@ class WhenItRuns(PipelineObserver):
 
 
 def test_a_batch_stopped_in_an_invariant_is_judged_the_next_time(spark: SparkSession, tmp_path: Path) -> None:
-    """D2: stopping cancels the job, and that is not the invariant's fault."""
+    """D2: stopping cancels the job, which is not an error of the invariant."""
     store, to, mark = samples(tmp_path / "store", 1), tmp_path / "to", tmp_path / "mark"
     rules = in_a_worker(tmp_path, "if not mark.exists():\n    mark.touch()\n    time.sleep(600)")
     pipeline = Pipeline(spark, store.url, to, Options(drift_window=0, **rules))
@@ -69,7 +69,7 @@ def test_a_batch_stopped_in_an_invariant_is_judged_the_next_time(spark: SparkSes
 def test_only_a_worker_that_dies_every_time_is_an_error(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deaths: int, verdict: str
 ) -> None:
-    """G1: a machine that is short of memory kills workers; an invariant that does so must not hold up the stream."""
+    """G1: a machine short of memory kills workers, but an invariant that does so must not block the stream."""
     monkeypatch.setattr(evaluation_module, "LOST_PAUSE_S_MAX", 0.0)
     store = samples(tmp_path / "store", 1)
     die = (
@@ -99,7 +99,7 @@ def hanging(tables):
 
 @pytest.fixture
 def hanging(tmp_path: Path) -> Iterator[dict[str, object]]:
-    """An invariant that does not return, unless there is nothing to judge, before the test has ended."""
+    """An invariant that does not return before the test ends, except for an empty table."""
     over = tmp_path / "over"
     yield invariants_in(tmp_path / "rules", hanging_py=HANGING.format(mark=str(tmp_path / "mark"), over=str(over)))
     over.touch()
@@ -134,9 +134,9 @@ MISHAPS = [
 ]
 
 
-@pytest.mark.parametrize(("told", "message"), MISHAPS)
-def test_spark_failures_are_not_mistaken_in_quoted_user_data(told: object, message: str) -> None:
-    assert callable(told)
-    assert told(PySparkException(message))
-    assert not told(PySparkException(f"[CAST_INVALID_INPUT] The value '\n{message}' cannot be cast"))
-    assert not told(ValueError(message))
+@pytest.mark.parametrize(("recognizes", "message"), MISHAPS)
+def test_spark_failures_are_not_mistaken_in_quoted_user_data(recognizes: object, message: str) -> None:
+    assert callable(recognizes)
+    assert recognizes(PySparkException(message))
+    assert not recognizes(PySparkException(f"[CAST_INVALID_INPUT] The value '\n{message}' cannot be cast"))
+    assert not recognizes(ValueError(message))

@@ -1,4 +1,4 @@
-"""Frontiers taken from bytes are those that a decoder finds, or none at all: whatever the bytes are."""
+"""Frontiers parsed directly from bytes equal those of the JSON decoder, or the parser gives up, for any bytes."""
 
 import msgspec
 import pytest
@@ -47,12 +47,12 @@ def test_later_frontiers_of_the_same_names_are_read_as_decoded(parts: list[Part]
 @given(PARTS, st.data())
 def test_changed_bytes_give_what_a_decoder_finds_or_nothing(parts: list[Part], data: st.DataObject) -> None:
     raw = encoded(parts)
-    place = data.draw(st.integers(0, len(raw) - 1))
-    at = data.draw(st.integers(0, len(raw[place]) - 1))
-    until = data.draw(st.integers(at, min(at + 3, len(raw[place]))))
-    put = data.draw(st.one_of(st.binary(max_size=3), st.text('{}[]":, 0123456789abcdef\\-+.eE', max_size=3)))
-    put = put.encode() if isinstance(put, str) else put
-    raw[place] = raw[place][:at] + put + raw[place][until:]
+    part = data.draw(st.integers(0, len(raw) - 1))
+    at = data.draw(st.integers(0, len(raw[part]) - 1))
+    until = data.draw(st.integers(at, min(at + 3, len(raw[part]))))
+    inserted = data.draw(st.one_of(st.binary(max_size=3), st.text('{}[]":, 0123456789abcdef\\-+.eE', max_size=3)))
+    inserted = inserted.encode() if isinstance(inserted, str) else inserted
+    raw[part] = raw[part][:at] + inserted + raw[part][until:]
     found = read(Layout(parts), raw)
     assert found is None or found == decoded(raw)
 
@@ -61,7 +61,7 @@ WRITTEN = b'{"a":{"count":12,"hash":"00ff"},"b":{"count":3,"hash":"1234"}}'
 
 
 @pytest.mark.parametrize(
-    "otherwise",
+    "other",
     [
         b'{"b":{"count":12,"hash":"00ff"},"a":{"count":3,"hash":"1234"}}',
         b'{"a":{"hash":"00ff","count":12},"b":{"count":3,"hash":"1234"}}',
@@ -78,7 +78,7 @@ WRITTEN = b'{"a":{"count":12,"hash":"00ff"},"b":{"count":3,"hash":"1234"}}'
         b"",
     ],
 )
-def test_any_other_encoding_is_left_to_the_decoder(otherwise: bytes) -> None:
+def test_any_other_encoding_is_left_to_the_decoder(other: bytes) -> None:
     layout = Layout([msgspec.json.decode(WRITTEN, type=Part)])
     assert read(layout, [WRITTEN]) == [(12, "00ff"), (3, "1234")]
-    assert read(layout, [otherwise]) is None
+    assert read(layout, [other]) is None

@@ -30,7 +30,7 @@ def recorder() -> Recorder:
 
 
 def expected(trace: Trace) -> list[tuple[object, ...]]:
-    """What every line of a trace should be as a row, by the definitions."""
+    """Return the rows for all lines of a trace, computed by the definitions."""
     clocks = vector_clocks(trace)
     rows = []
     for line in trace.lines():
@@ -56,11 +56,11 @@ def test_every_line_of_a_trace_file_is_a_row_with_its_vector_clock(
     rows = expected(trace)
     assert len(rows) > 50
     assert events_of(spark, path) == rows
-    one = trace.processes[0]
-    assert events_of(spark, path, process=one) == [row for row in rows if row[0] == one]
+    process = trace.processes[0]
+    assert events_of(spark, path, process=process) == [row for row in rows if row[0] == process]
 
 
-def test_the_events_of_a_store_are_those_that_its_live_processes_recorded(
+def test_the_events_of_a_store_are_those_of_its_live_processes(
     spark: SparkSession, tmp_path: Path, recorder: Recorder
 ) -> None:
     store = Store.create(tmp_path / "store")
@@ -71,7 +71,7 @@ def test_the_events_of_a_store_are_those_that_its_live_processes_recorded(
     assert [tuple(row) for row in found] == [("epoch-000001",)]
 
 
-def test_events_whose_order_cannot_be_told_have_no_clocks(spark: SparkSession, tmp_path: Path) -> None:
+def test_events_of_unknown_order_have_no_clocks(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "gap.jsonl"
     path.write_text(
         '{"strobe_trace":1,"processes":["a","b"],"channels":[{"id":"ab","source":"a","target":"b"}]}\n'
@@ -80,7 +80,7 @@ def test_events_whose_order_cannot_be_told_have_no_clocks(spark: SparkSession, t
     assert events_of(spark, path) == [("b", 1, "receive", "ab", 2, None)]
 
 
-def test_events_are_no_stream(spark: SparkSession, tmp_path: Path) -> None:
+def test_events_cannot_be_read_as_a_stream(spark: SparkSession, tmp_path: Path) -> None:
     stream = spark.readStream.format("strobe").options(table="events").load(str(tmp_path))
     with pytest.raises(PySparkException, match="not as a stream"):
         stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination()

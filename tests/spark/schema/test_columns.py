@@ -1,6 +1,6 @@
-"""The columns of every table that people and programs hold on to (D1), spelt out: columns.py is not asked.
+"""The public columns of every table (D1), written out here independently of columns.py.
 
-Whoever changes one of these breaks queries that others have written.
+A change of one of them breaks queries of users.
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ TABLES = {
     "state_bytes bigint, in_flight_bytes bigint",
     "process_states": "snapshot_id string, process string, key string, state variant, state_bytes binary, "
     "encoding string, state_hash binary, position bigint",
-    # Beyond what was agreed on, `process`: who recorded the frame. It comes last, and is kept.
+    # In addition to the specified columns, `process` is the process that recorded the frame. It comes last.
     "channel_frames": "snapshot_id string, channel string, frame bigint, first_ordinal bigint, message_count int, "
     "consumed int, bytes binary, process string",
     "channel_messages": "snapshot_id string, channel string, source string, target string, ordinal bigint, "
@@ -50,7 +50,7 @@ def store(tmp_path: Path) -> Store:
     return store
 
 
-def test_D1_the_tables_of_a_store_have_the_columns_that_were_agreed_on(spark: SparkSession, store: Store) -> None:
+def test_D1_the_tables_of_a_store_have_the_specified_columns(spark: SparkSession, store: Store) -> None:
     found = tables(spark, store.url)
     assert {name: spark.table(name).dtypes for name in TABLES} == {name: columns(text) for name, text in TABLES.items()}
     assert {name: getattr(found, name).dtypes for name in TABLES} == {name: spark.table(name).dtypes for name in TABLES}

@@ -1,4 +1,4 @@
-"""VARIANT as Python encodes it: what Spark reads is what was encoded, for any value, and nothing is guessed at."""
+"""VARIANT encoded by Python: Spark reads back exactly what was encoded, for any value."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -34,9 +34,9 @@ def test_any_value_is_read_back_as_it_was(value: Any) -> None:
 
 
 @given(st.lists(VALUES, max_size=5))
-def test_many_at_once_are_the_same_as_each_alone(values: list[Any]) -> None:
+def test_values_encoded_together_are_the_same_as_one_by_one(values: list[Any]) -> None:
     encoded = [msgspec.msgpack.encode(value) for value in values]
-    assert to_variants(encoded, values) == to_variants(encoded) == [to_variant(one) for one in encoded]
+    assert to_variants(encoded, values) == to_variants(encoded) == [to_variant(data) for data in encoded]
 
 
 @pytest.mark.parametrize("count", [1, 31, 32, 33, 255, 256, 300, 70_000])

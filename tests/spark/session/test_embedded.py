@@ -1,4 +1,4 @@
-"""The embedded session: what it needs is asked for by name, and it makes no noise and leaves nothing behind."""
+"""The embedded session: missing requirements are named; it prints nothing and leaves nothing behind."""
 
 import os
 import subprocess
@@ -74,13 +74,13 @@ def test_without_java_the_error_says_what_to_install(
 
 
 def processes_of(session: int) -> list[str]:
-    """The processes of a session, by what /proc says; a daemon that leaves its group is still of it."""
+    """Return the names of a session's processes from /proc, including daemons that have left the process group."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             name, _, rest = stat.read_text().rpartition(")")
         except OSError:
-            continue  # ended while we were looking
+            continue  # it has ended in between
         if int(rest.split()[3]) == session:
             found.append(name)
     return found
@@ -105,14 +105,14 @@ def test_it_is_silent_and_leaves_no_process_and_no_file(tmp_path: Path) -> None:
     assert (output, errors) == ("2\n", "")
     deadline = time.monotonic() + LEFT_BEHIND_TIMEOUT_S
     while (left := processes_of(process.pid)) and time.monotonic() < deadline:
-        time.sleep(0.05)  # the workers end when they notice that Java has
+        time.sleep(0.05)  # the workers end when they notice that Java has ended
     assert left == []
     assert list(here.iterdir()) == []
     assert list(scratch.iterdir()) == []
 
 
-def test_workers_import_spark_where_this_program_does(spark: SparkSession) -> None:
-    """And not from the archive that comes with it, which each of them would compile anew."""
+def test_workers_import_spark_from_the_same_place_as_this_program(spark: SparkSession) -> None:
+    """Not from the archive inside pyspark, which each worker would compile again."""
 
     def where(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from (pa.RecordBatch.from_pydict({"path": [pyspark.__file__] * len(batch)}) for batch in batches)

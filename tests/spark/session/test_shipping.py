@@ -1,4 +1,4 @@
-"""What goes along to a cluster: all that a worker imports, usable by a Python that has nothing of Strobe (D6)."""
+"""What is sent to a cluster: all that a worker imports, usable by a Python without Strobe and its dependencies (D6)."""
 
 import io
 import os
@@ -68,16 +68,16 @@ def test_every_module_that_workers_import_is_among_the_packages(tmp_path: Path) 
     assert in_bare_python(tmp_path, imports, path=str(tmp_path / "shipped")) == "all there\n"
 
 
-def test_caches_stay_here() -> None:
+def test_caches_are_not_packed() -> None:
     names = zipfile.ZipFile(io.BytesIO(packed(PACKAGES))).namelist()
     assert {name.split("/")[0] for name in names} == set(PACKAGES)
     assert not [name for name in names if "__pycache__" in name]
 
 
 @pytest.mark.parametrize(("option", "scheme"), [("master", "spark"), ("remote", "sc")])
-def test_a_cluster_that_is_not_there_is_named_at_once(option: str, scheme: str) -> None:
+def test_an_unreachable_cluster_is_named_at_once(option: str, scheme: str) -> None:
     url = f"{scheme}://127.0.0.1:{free_port()}"
-    # In a process of its own: this one may have a session, which would be the answer.
+    # In a separate process: a session of this process would be returned instead.
     answer = subprocess.run([sys.executable, "-c", ASK, option, url], capture_output=True, text=True, check=False)
     assert answer.returncode == 3, answer.stderr
     assert f"{url} cannot be reached" in answer.stdout
@@ -86,7 +86,7 @@ def test_a_cluster_that_is_not_there_is_named_at_once(option: str, scheme: str) 
 @pytest.mark.parametrize(
     "url", ["sc://user:S3cret@127.0.0.1:{port}/;token=S3cret", "sc://user:S3cret@host:S3cret;token=S3cret"]
 )
-def test_a_token_in_the_address_of_a_server_is_in_no_message(url: str) -> None:
+def test_a_token_in_the_address_of_a_server_is_never_shown(url: str) -> None:
     with pytest.raises(StrobeError) as error:
         session_for(remote=url.format(port=free_port()))
     assert "S3cret" not in str(error.value).replace("host:S3cret", "")
@@ -104,15 +104,15 @@ def test_a_token_in_the_address_of_a_server_is_in_no_message(url: str) -> None:
         ({"master": "local[1]"}, "on all cores: leave it out"),
     ],
 )
-def test_a_malformed_session_address_is_refused_with_the_way_out(options: dict[str, str], problem: str) -> None:
+def test_conflicting_session_options_are_refused_with_advice(options: dict[str, str], problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         session_for(**options)  # type: ignore[arg-type]
 
 
-def test_the_last_word_on_a_setting_is_the_users(tmp_path: Path) -> None:
-    asked = {"spark.sql.session.timeZone": "Europe/Zurich", "spark.executor.memory": "4g"}
-    settings = cluster_settings("spark://host:7077", asked, "audit", tmp_path)
-    assert settings.items() >= asked.items()
+def test_the_users_settings_override_the_defaults(tmp_path: Path) -> None:
+    given = {"spark.sql.session.timeZone": "Europe/Zurich", "spark.executor.memory": "4g"}
+    settings = cluster_settings("spark://host:7077", given, "audit", tmp_path)
+    assert settings.items() >= given.items()
     assert settings["spark.master"] == "spark://host:7077"
     assert settings["spark.sql.streaming.pollingDelay"] == "100ms"
     assert cluster_settings("yarn", {"spark.sql.shuffle.partitions": "99"}, "audit", tmp_path).items() >= {

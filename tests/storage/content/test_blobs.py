@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.storage.samples import begin, commit, large_blob_that_goes_once_its_size_is_known, sample
+from tests.storage.samples import begin, commit, large_blob_removed_after_its_size_was_read, sample
 
 from strobe.errors import SnapshotCorrupt, StoreCorrupt
 from strobe.protocol.values.log_entries import Abort
@@ -23,7 +23,7 @@ def blob_files(store: Store) -> set[str]:
     return {path.relative_to(store.url).as_posix() for path in Path(store.url).glob("blobs/*/*")}
 
 
-def test_a_blob_comes_back_as_it_was(store: Store) -> None:
+def test_a_blob_is_read_back_unchanged(store: Store) -> None:
     name = begin(store, 1)
     for data in (b"", b"small", memoryview(b"a view")[2:], bytes(MAPPED_BYTES_MIN), b"x" * (3 * MAPPED_BYTES_MIN + 1)):
         assert store.read_blob(store.write_blob(name, data)) == data
@@ -35,10 +35,8 @@ def test_a_large_blob_is_mapped_read_only(store: Store) -> None:
     assert type(view.obj).__name__ == "mmap"
 
 
-def test_a_large_blob_that_goes_once_its_size_is_known_is_missing(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ref = large_blob_that_goes_once_its_size_is_known(store, monkeypatch)
+def test_a_large_blob_removed_after_its_size_was_read_is_missing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    ref = large_blob_removed_after_its_size_was_read(store, monkeypatch)
     with pytest.raises(StoreCorrupt, match=f"{ref.blake3}: is missing"):
         store.read_blob(ref)
 
@@ -68,7 +66,7 @@ def test_without_a_parent_nothing_is_shared(store: Store) -> None:
     assert len(blob_files(store)) == 2 * len(before)
 
 
-def test_a_blob_of_an_aborted_snapshot_is_never_taken_over(store: Store) -> None:
+def test_a_blob_of_an_aborted_snapshot_is_never_shared(store: Store) -> None:
     aborted = begin(store, 1)
     store.write_blob(aborted, b"the same bytes")
     store.append(Abort(aborted, "no", 0), 1)
@@ -80,9 +78,9 @@ def test_a_blob_of_an_aborted_snapshot_is_never_taken_over(store: Store) -> None
 def test_a_parents_missing_or_short_blob_is_written_again(store: Store) -> None:
     first = commit(store, sample(1))
     manifest = store.state().committed[first].manifest
-    gone, cut = manifest.processes["a"].state, manifest.processes["b"].state
-    (Path(store.url) / blob_name(gone)).unlink()
-    (Path(store.url) / blob_name(cut)).write_bytes(b"")
+    missing, short = manifest.processes["a"].state, manifest.processes["b"].state
+    (Path(store.url) / blob_name(missing)).unlink()
+    (Path(store.url) / blob_name(short)).write_bytes(b"")
     second = commit(store, sample(2), parent=first)
     assert store.load(second) == sample(2)
 
@@ -128,7 +126,7 @@ def test_pieces_may_be_hashed_ahead_but_not_left_out(store: Store) -> None:
     hasty.abandon()
 
 
-def test_an_abandoned_blob_leaves_nothing_and_an_open_one_is_kept(store: Store) -> None:
+def test_an_abandoned_blob_leaves_no_file_and_an_open_one_is_kept(store: Store) -> None:
     writer = store.blobs.open(0)
     writer.write(b"some of it")
     assert collect(store).names == ()

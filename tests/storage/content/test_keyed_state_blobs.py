@@ -1,4 +1,4 @@
-"""Keyed states in a store: chains of blobs that come back as one state, are kept whole, and stay short (E5, S2)."""
+"""Keyed states in a store: chains of blobs are read back as one state, kept complete, and stay short (E5, S2)."""
 
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ def entries_of(store: Store, name: str) -> dict[Any, Any]:
 
 
 def grow(store: Store, snapshots: int, chain_max: int = 8) -> dict[str, dict[Any, Any]]:
-    """Commit so many snapshots, changing and deleting a little before each; return what each must hold."""
+    """Commit this many snapshots, changing and deleting a little before each; return what each must hold."""
     writer = KeyedWriter(store, accounts(), chain_max)
     expected = {}
     for counter in range(1, snapshots + 1):
@@ -58,7 +58,7 @@ def grow(store: Store, snapshots: int, chain_max: int = 8) -> dict[str, dict[Any
     return expected
 
 
-def test_every_snapshot_of_a_chain_comes_back_as_it_was(store: Store) -> None:
+def test_every_snapshot_of_a_chain_is_read_back_unchanged(store: Store) -> None:
     expected = grow(store, 5)
     for name, entries in expected.items():
         assert entries_of(store, name) == entries
@@ -98,7 +98,7 @@ def test_E5_a_chain_ends_when_its_deltas_exceed_half_of_the_base() -> None:
 
 
 def test_collecting_an_old_snapshot_leaves_the_chains_that_need_its_blobs(store: Store) -> None:
-    """S2, E8: a manifest names every blob that it needs, whoever wrote it."""
+    """S2, E8: a manifest names every blob that it needs, whichever snapshot wrote it."""
     expected = grow(store, 6, chain_max=3)
     names = list(expected)
     for name in names[:3] + names[4:5]:
@@ -135,7 +135,7 @@ def test_a_captured_keyed_state_is_encoded_the_same_in_every_run() -> None:
     assert restored.value_type is bytes
 
 
-def test_a_process_is_in_a_state_however_that_was_written(store: Store) -> None:
+def test_a_process_is_compared_with_a_state_in_any_encoding(store: Store) -> None:
     expected = grow(store, 3)
     first, *_, last = expected
     keeper = Keeper(KeyedState(bytes))

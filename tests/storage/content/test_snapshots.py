@@ -1,4 +1,4 @@
-"""Snapshots come back from the store as they went in, whatever they hold."""
+"""Snapshots are read back from the store unchanged, whatever they contain."""
 
 import tempfile
 from collections.abc import Sequence
@@ -92,7 +92,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
 
 
 @given(snapshots())
-def test_any_snapshot_comes_back_from_its_entry_and_blobs_as_it_was(snapshot: Snapshot) -> None:
+def test_any_snapshot_is_read_back_from_its_entry_and_blobs(snapshot: Snapshot) -> None:
     blobs: dict[BlobRef, bytes] = {}
 
     def write(pieces: Sequence[Piece]) -> BlobRef:
@@ -112,7 +112,7 @@ def test_any_snapshot_comes_back_from_its_entry_and_blobs_as_it_was(snapshot: Sn
 
 @settings(max_examples=10)
 @given(snapshots())
-def test_any_snapshot_comes_back_from_disk_as_it_was(snapshot: Snapshot) -> None:
+def test_any_snapshot_is_read_back_from_disk(snapshot: Snapshot) -> None:
     with tempfile.TemporaryDirectory() as directory:
         store = Store.create(Path(directory) / "store")
         name = str(snapshot.id)

@@ -1,4 +1,4 @@
-"""Ids that are over are kept as runs, and nobody can tell that from what they say."""
+"""Ids of ended snapshots are stored as runs, and behave like a dictionary."""
 
 from hypothesis import given
 from hypothesis import strategies as st

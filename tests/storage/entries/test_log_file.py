@@ -1,4 +1,4 @@
-"""The bytes of one log entry: every bit is covered, and what cannot be read back is not written."""
+"""The bytes of one log entry: a checksum covers every bit, and an entry that cannot be read back is not written."""
 
 import math
 
@@ -14,12 +14,12 @@ PREVIOUS = "ab" * 32
 ENTRY = Abort(str(sample_id(1)), "process b crashed: naïve «reason»", 7)
 
 
-def test_an_entry_comes_back_as_it_was() -> None:
+def test_an_entry_is_read_back_unchanged() -> None:
     raw, checksum = encode_entry(ENTRY, 5, PREVIOUS)
     assert decode_entry(raw, "store", 5, PREVIOUS) == (ENTRY, checksum, 0)
 
 
-def test_the_term_of_an_entry_comes_back() -> None:
+def test_the_term_of_an_entry_is_read_back() -> None:
     raw, checksum = encode_entry(ENTRY, 5, PREVIOUS, term=3)
     assert decode_entry(raw, "store", 5, PREVIOUS) == (ENTRY, checksum, 3)
 
@@ -50,7 +50,7 @@ def test_an_entry_in_the_place_of_another_or_after_another_is_found() -> None:
         decode_entry(first, "store", 0, "cd" * 32)
 
 
-def test_an_entry_of_an_unknown_type_is_a_matter_of_format_not_of_damage() -> None:
+def test_an_entry_of_an_unknown_type_is_a_format_error_not_damage() -> None:
     raw, _ = encode_entry(ENTRY, 5, PREVIOUS)
     digits = raw[11:75]
     newer, _ = seal(raw.replace(digits, b"0" * 64).replace(b'"type":"abort"', b'"type":"fresh"'))

@@ -1,4 +1,4 @@
-"""The fold of the log: what counts, and what has no effect (S1)."""
+"""The fold of the log: which entries count, and which have no effect (S1)."""
 
 import pytest
 from tests.storage.samples import VIEW, sample_id
@@ -142,17 +142,17 @@ def test_an_outcome_without_an_open_snapshot_is_refused() -> None:
         fold(begin(A), commit(A), Remove(A, "old", 0)).opened(A)
 
 
-def test_only_so_many_manifests_are_kept_and_the_others_are_asked_for() -> None:
-    asked: list[int] = []
+def test_a_limited_number_of_manifests_is_kept_and_others_are_read() -> None:
+    reads: list[int] = []
 
     def read(position: int) -> Manifest:
-        asked.append(position)
+        reads.append(position)
         return commit(A).manifest
 
     state = LogState(read, manifests_kept=1)
     for position, entry in enumerate([begin(A), commit(A), begin(B), commit(B)]):
         state.apply(position, entry)
     assert state.committed[B].manifest.epoch == 1
-    assert asked == []
+    assert reads == []
     assert state.committed[A].manifest.epoch == 1
-    assert asked == [1]
+    assert reads == [1]

@@ -1,4 +1,4 @@
-"""Files on disk: made whole or not at all, and what the system refuses is a StoreError that names the file."""
+"""Files on disk: written whole or not at all, and each error of the system is a StoreError that names the file."""
 
 import errno
 import os
@@ -31,7 +31,7 @@ def unfinished(store: Store) -> list[Path]:
         ("open", errno.EROFS, "may write"),
     ],
 )
-def test_errors_of_the_system_are_named_and_leave_nothing(
+def test_errors_of_the_system_are_named_and_leave_no_file(
     store: Store, monkeypatch: pytest.MonkeyPatch, call: str, number: int, advice: str
 ) -> None:
     begin(store, 1)
@@ -42,7 +42,7 @@ def test_errors_of_the_system_are_named_and_leave_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(os, call, refuse)
         with pytest.raises(StoreError, match=advice) as caught:
-            # The log is read with os.open too: what counts is that the file is named.
+            # The log is read with os.open too: what matters is that a file is named.
             store.write_snapshot(sample(1))
     assert caught.value.exit_code == 3
     assert "blobs/" in str(caught.value) or "log/" in str(caught.value)
@@ -57,11 +57,11 @@ def test_a_disk_that_fills_up_during_the_commit_leaves_the_snapshot_open(
     name = begin(store, 1)
     manifest = store.write_snapshot(sample(1))
 
-    def half(descriptor: int, data: memoryview) -> int:
+    def refuse(descriptor: int, data: memoryview) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "write", half)
+        patch.setattr(os, "write", refuse)
         with pytest.raises(StoreError, match=r"cannot write log/00000000000000000001\.json: No space left"):
             store.commit(name, manifest, 1, at_us=0)
     assert list(store.state().open) == [name]
@@ -187,7 +187,7 @@ def test_a_writer_whose_file_was_collected_before_its_lock_retries(
 
 
 def copy_without_empty_directories(store: Store, target: Path) -> Store:
-    """Copy a store as an object store or git does, which know files only."""
+    """Copy a store as an object store or git does: they keep files only."""
     for name, data in files_of(Path(store.url)).items():
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         (target / name).write_bytes(data)

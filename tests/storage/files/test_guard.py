@@ -1,4 +1,4 @@
-"""A store that was opened and is not in its place any more: nothing is written there, and nothing there is believed."""
+"""A store that was opened and is no longer in its place: nothing is written there, and nothing is read from there."""
 
 import shutil
 from collections.abc import Callable
@@ -25,12 +25,12 @@ def store(tmp_path: Path) -> Store:
 
 
 def take_away(store: Store, how: str) -> Path:
-    """Move the store out of its place, and put there what `how` says; return where it is now."""
+    """Move the store away, put what `how` says in its place, and return where the store is now."""
     place = Path(store.url)
     elsewhere = place.parent.parent / "elsewhere"
     shutil.move(place, elsewhere)
     if how == "absent":
-        place.parent.rmdir()  # as with a mount point that went with what was mounted
+        place.parent.rmdir()  # as with a mount point that disappears with its mount
     if how == "empty":
         place.mkdir()
     if how == "unused":
@@ -95,16 +95,16 @@ def test_nothing_is_written_while_the_store_is_not_in_its_place(store: Store, ho
 
 @pytest.mark.parametrize("how", [how for how in AWAY if how not in ("another", "file")])
 @pytest.mark.parametrize("work", READS)
-def test_a_file_of_a_store_that_is_away_is_not_reported_as_lost(store: Store, how: str, work: str) -> None:
+def test_a_missing_store_is_not_reported_as_a_lost_file(store: Store, how: str, work: str) -> None:
     take_away(store, how)
     with pytest.raises(StoreMissing, match=store.header.store):
         READS[work](store)
 
 
 def test_anything_else_at_the_path_of_the_store_is_named(store: Store) -> None:
-    for how, said in (("absent", "does not exist"), ("empty", "is empty"), ("file", "is not a directory")):
+    for how, message in (("absent", "does not exist"), ("empty", "is empty"), ("file", "is not a directory")):
         elsewhere = take_away(store, how)
-        with pytest.raises(StoreMissing, match=f"{said}; the store with the identity {store.header.store} belongs"):
+        with pytest.raises(StoreMissing, match=f"{message}; the store with the identity {store.header.store} belongs"):
             store.require()
         bring_back(store, elsewhere)
     elsewhere = take_away(store, "another")
@@ -120,7 +120,7 @@ def test_work_continues_when_the_store_or_a_copy_is_back(store: Store, how: str)
     elsewhere = take_away(store, how)
     with pytest.raises(StoreMissing):
         begin(store, 4)
-    if how == "another":  # from a backup: other files, and the same store
+    if how == "another":  # from a backup: other files, but the same store
         shutil.copytree(elsewhere, elsewhere.with_name("copy"))
         elsewhere = elsewhere.with_name("copy")
     bring_back(store, elsewhere)
@@ -129,8 +129,8 @@ def test_work_continues_when_the_store_or_a_copy_is_back(store: Store, how: str)
     assert store.verify_bytes() == []
 
 
-def test_a_store_that_is_back_at_the_next_look_was_never_missing(store: Store) -> None:
-    """It is away when a file is looked for, and back when the store is."""
+def test_a_store_that_is_back_at_the_next_check_is_not_missing(store: Store) -> None:
+    """It is missing when a file is read, and back when the store itself is checked."""
     elsewhere = take_away(store, "absent")
     guard = store.backend.guard
 
@@ -143,7 +143,7 @@ def test_a_store_that_is_back_at_the_next_look_was_never_missing(store: Store) -
     assert store.load(str(sample_id(2))).id == sample_id(2)
 
 
-def test_to_look_at_a_place_without_a_store_makes_nothing(tmp_path: Path) -> None:
+def test_opening_a_place_without_a_store_creates_nothing(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for name in ("absent/store", "empty"):
         with pytest.raises(StoreFormatError, match="make a store: `strobe up SYSTEM --create`"):

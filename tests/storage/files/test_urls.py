@@ -1,4 +1,4 @@
-"""What a path or a URL of a store stands for."""
+"""The meaning of a path or URL of a store."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def test_a_url_of_an_object_store_is_a_bucket_and_a_prefix(
     given: str, canonical: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
-    # Without them it would ask the machine's cloud, or say that there are none.
+    # Without these, the library would ask the machine's cloud for credentials, or report that there are none.
     monkeypatch.setenv("GOOGLE_SKIP_SIGNATURE", "true")
     assert canonical_url(given) == canonical
     backend = backend_at(given)
@@ -58,7 +58,7 @@ def test_a_url_with_a_secret_in_it_is_refused_and_not_repeated(url: str) -> None
 
 
 @pytest.mark.parametrize("url", ["s3://", "s3:///prefix", "s3://bucket/../other", "gs://bucket/%2e%2e/other"])
-def test_a_url_that_names_no_place_is_refused(url: str) -> None:
+def test_a_url_without_a_valid_place_is_refused(url: str) -> None:
     with pytest.raises(UsageError, match="://BUCKET/PREFIX"):
         backend_at(url)
 
@@ -76,7 +76,7 @@ def test_the_run_directory_of_an_object_store_is_the_users_own(tmp_path: Path, m
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("Error performing PUT http://169.254.169.254/latest/api/token - HTTP error", "set AWS_ACCESS_KEY_ID"),
         ("status code: 301 Moved Permanently: <Code>PermanentRedirect</Code>", "in another region"),
@@ -85,7 +85,7 @@ def test_the_run_directory_of_an_object_store_is_the_users_own(tmp_path: Path, m
         ("Error at https://x/y?sig=secret of some kind\nsecret", "^Error at https://x/y of some kind$"),
     ],
 )
-def test_a_refusal_of_an_object_store_is_reported_without_secrets(text: str, told: str) -> None:
-    with pytest.raises(UsageError, match=told) as caught:
+def test_a_refusal_of_an_object_store_is_reported_without_secrets(text: str, expected: str) -> None:
+    with pytest.raises(UsageError, match=expected) as caught:
         raise UsageError(explain(Exception(text), "s3://bucket/store"))
     assert "secret" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""What changed between two snapshots, field by field and key by key."""
+"""The changes between two snapshots, field by field and key by key."""
 
 import math
 from pathlib import Path
@@ -41,7 +41,7 @@ def test_a_shorter_list_has_lost_its_end() -> None:
     ]
 
 
-def test_values_of_other_types_differ_and_not_a_number_is_itself() -> None:
+def test_values_of_other_types_differ_and_nan_equals_itself() -> None:
     assert [one.change for one in changed_fields(True, 1)] == ["changed"]
     assert [one.change for one in changed_fields({"a": 1}, [1])] == ["changed"]
     assert list(changed_fields(math.nan, math.nan)) == []
@@ -81,7 +81,7 @@ def test_opaque_states_are_the_same_or_not(store: Store) -> None:
 
 
 def grown(counter: int) -> Snapshot:
-    """The sample, but c has left, d has come, and a->b was opened anew."""
+    """The sample after c has left, d has joined, and a->b was opened again."""
     whole = sample(counter)
     renewed = ChannelSpec("a->b", "a", "b", incarnation=2)
     view = View(2, ("a", "b", "d"), (renewed, VIEW.channels[1]))
@@ -143,7 +143,7 @@ def test_keyed_states_are_compared_key_by_key_through_their_deltas(store: Store)
 
 
 @given(st.dictionaries(st.text(max_size=2), st.integers(0, 3)), st.dictionaries(st.text(max_size=2), st.integers(0, 3)))
-def test_the_counts_of_keys_are_those_of_the_dictionaries(before: dict[str, int], after: dict[str, int]) -> None:
+def test_the_counts_of_changed_keys_match_the_dictionaries(before: dict[str, int], after: dict[str, int]) -> None:
     change = compare_keyed((keyed(before).encode(),), (keyed(after).encode(),))
     assert change.added == len(after.keys() - before.keys())
     assert change.deleted == len(before.keys() - after.keys())

@@ -1,7 +1,7 @@
-"""The quick proof of what is stored (P1): it says that a snapshot holds where the definition says so, and only there.
+"""The fast proof of stored snapshots (P1): it accepts a snapshot only if the definition does.
 
-Where it is in doubt it says nothing, and the definition decides; so all that it could do wrong is to be sure of what
-does not hold. Each mutant here is held against the definition for that.
+If in doubt it does not accept, and the definition decides. So its only possible mistake is to accept a snapshot that
+does not hold. Each mutant here is compared with the definition for that.
 """
 
 import random
@@ -44,7 +44,7 @@ replace = msgspec.structs.replace
 
 
 class Stored:
-    """A snapshot as a store has it: its manifest, and its blobs by what the manifest calls them."""
+    """A snapshot as a store contains it: its manifest, and its blobs by their references."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.blobs: dict[BlobRef, bytes] = {}
@@ -65,7 +65,7 @@ class Stored:
 
 
 def defined(manifest: Manifest, read: Callable[[BlobRef], memoryview]) -> bool:
-    """Whether the proof holds by its definition; what cannot be put together does not."""
+    """Return whether the proof holds by its definition; a snapshot that cannot be assembled does not hold."""
     try:
         return verify(to_snapshot(NAME, manifest, read)).holds
     except (StrobeError, ValueError, OverflowError):
@@ -73,14 +73,14 @@ def defined(manifest: Manifest, read: Callable[[BlobRef], memoryview]) -> bool:
 
 
 def is_common(snapshot: Snapshot) -> bool:
-    """Whether it is one of those that the quick proof is made for."""
+    """Return whether the fast proof is made for snapshots like this one."""
     consumed = any(
         item.consumed for part in snapshot.fragments.values() for items in part.in_flight.values() for item in items
     )
     return not consumed and all(channel.kind == FIFO for channel in snapshot.view.channels)
 
 
-# What holds
+# Snapshots that hold
 
 
 @examples(0.5)
@@ -93,7 +93,7 @@ def test_the_fast_proof_accepts_exactly_the_common_snapshots(snapshot: Snapshot)
 
 @pytest.mark.parametrize("hashed_by", [XXH3, BLAKE3])
 @pytest.mark.parametrize("count", [1, 15, 16, 65_535, 65_536])
-def test_frames_of_every_size_are_proved_at_once(hashed_by: str, count: int) -> None:
+def test_the_fast_proof_accepts_frames_of_every_size(hashed_by: str, count: int) -> None:
     channel = ChannelSpec("pq", "p", "q", hash=hashed_by)
     whole = assemble(View(1, ("p", "q"), (channel,)), {"pq": Ends(channel, [1, count, 2], 1, [0, 1, 2], 0)})
     stored = Stored(whole)
@@ -123,18 +123,18 @@ def test_a_retry_of_a_snapshot_is_left_to_the_definition() -> None:
     assert prove(NAME, stored.manifest, stored.read).holds
 
 
-def test_frames_are_hashed_once_and_the_definition_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frames_are_hashed_once_and_the_definition_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     stored = Stored(ring(20, 3))
     monkeypatch.setattr(fast_proof, "verify", None)
     verdict = prove(NAME, stored.manifest, stored.read)
     assert (verdict.holds, verdict.channels, verdict.in_flight_frames) == (True, 20, 60)
 
 
-# What does not
+# Snapshots that do not hold
 
 
 @pytest.mark.parametrize("name", [*MUTATIONS, *HARMLESS])
-def test_every_lie_is_named_as_by_the_definition(name: str) -> None:
+def test_every_mutant_gets_the_findings_of_the_definition(name: str) -> None:
     for mutant in mutants((MUTATIONS | HARMLESS)[name], f"quick {name}", 12, 1):
         stored = Stored(mutant)
         whole = to_snapshot(str(mutant.id), stored.manifest, stored.read)
@@ -142,8 +142,8 @@ def test_every_lie_is_named_as_by_the_definition(name: str) -> None:
 
 
 @pytest.mark.parametrize("hashed_by", [XXH3, BLAKE3])
-def test_any_wrong_byte_of_a_frames_blob_casts_doubt(hashed_by: str) -> None:
-    """P1: first ordinals, counts, consumed, sizes and bodies; and a blob that ends early, or late."""
+def test_any_wrong_byte_of_a_frames_blob_is_not_accepted(hashed_by: str) -> None:
+    """P1: first ordinals, counts, consumed, sizes and bodies; and a blob that ends early or late."""
     stored = Stored(sample(hashed_by=hashed_by))
     ref = stored.manifest.processes["q"].frames
     assert ref is not None
@@ -177,10 +177,10 @@ IRRELEVANT = {
 
 @pytest.mark.parametrize("hashed_by", [XXH3, BLAKE3])
 def test_the_fast_proof_accepts_only_what_the_definition_accepts(hashed_by: str) -> None:
-    """Any value replaced by an odd one or by another of the same manifest, left out, or said twice in other words."""
+    """Any value is replaced by an odd one or by another of the same manifest, renamed, or changed a little."""
     draw = random.Random(f"manifests {hashed_by}")
     stored = Stored(sample(hashed_by=hashed_by))
-    believed = 0
+    accepted = 0
     for _ in range(3000):
         changed = msgspec.to_builtins(stored.manifest)
         change(changed, draw)
@@ -189,9 +189,9 @@ def test_the_fast_proof_accepts_only_what_the_definition_accepts(hashed_by: str)
         except msgspec.ValidationError:
             continue
         if fast_accepts(manifest, stored.read):
-            believed += 1
+            accepted += 1
             assert defined(manifest, stored.read), changed
-    assert believed, "some of it is about other things than the proof"
+    assert accepted, "some of it is about other things than the proof"
 
 
 def change(document: Any, draw: random.Random) -> None:
@@ -212,18 +212,18 @@ def change(document: Any, draw: random.Random) -> None:
 
 
 def members(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every place in a document, as what it is in and its key there."""
+    """Yield every place in a document, as its container and its key there."""
     for key, one in value.items() if isinstance(value, dict) else enumerate(value):
         yield value, key
         if isinstance(one, dict | list):
             yield from members(one)
 
 
-# Liars, whose hashes come out right
+# Liars with correct hashes
 
 
 def forged(*frames: Frame, received: Frontier | None = None) -> Stored:
-    """A channel whose sender says that it sent just these frames, whatever they are."""
+    """A channel whose sender claims to have sent exactly these frames."""
     channel = ChannelSpec("pq", "p", "q")
     received = received or Frontier(0, seed_hash("pq", 1))
     bodies = [(frame.first_ordinal, frame.count, frame.body) for frame in frames]
@@ -233,7 +233,7 @@ def forged(*frames: Frame, received: Frontier | None = None) -> Stored:
 
 
 @pytest.mark.parametrize("hidden", [1, 15, 16, 70_000])
-def test_a_forger_who_makes_everything_right_is_believed(hidden: int) -> None:
+def test_a_forgery_that_is_correct_in_every_detail_is_accepted(hidden: int) -> None:
     stored = forged(Frame(1, 1, body("x")), Frame(2, hidden, body(*range(hidden))))
     assert fast_accepts(stored.manifest, stored.read)
     assert defined(stored.manifest, stored.read)
@@ -271,21 +271,21 @@ def test_malformed_frames_are_not_accepted_despite_a_right_hash(frames: list[Fra
     [[Frame(0x90, 1, b""), Frame(0x91, 1, body("x"))], [Frame(0xFF0, 16, b"\xdc"), Frame(0x1000, 1, body("x"))]],
 )
 def test_a_body_is_not_read_beyond_its_end(frames: list[Frame]) -> None:
-    """The ordinals of the frames that follow look like the header of an array."""
+    """The ordinals of the following frames look like the header of an array."""
     stored = forged(*frames, received=Frontier(frames[0].first_ordinal - 1, b"h" * 16))
     assert not fast_accepts(stored.manifest, stored.read)
     assert not prove(NAME, stored.manifest, stored.read).holds
 
 
 @pytest.mark.parametrize("length", [0, 15, 17, 32])
-def test_a_hash_of_another_length_casts_doubt(length: int) -> None:
+def test_a_hash_of_another_length_is_not_accepted(length: int) -> None:
     """A liar could hide the beginning of a frame in it."""
     stored = forged(Frame(8, 1, body("x")), received=Frontier(7, b"h" * length))
     assert not fast_accepts(stored.manifest, stored.read)
     assert not prove(NAME, stored.manifest, stored.read).holds
 
 
-def test_frames_that_reach_into_the_next_section_cast_doubt() -> None:
+def test_frames_that_reach_into_the_next_section_are_not_accepted() -> None:
     stored = forged(Frame(1, 1, body("x")), Frame(2, 1, body("y")))
     record = stored.manifest.processes["q"]
     for size in range(record.in_flight["pq"].bytes):
@@ -294,7 +294,7 @@ def test_frames_that_reach_into_the_next_section_cast_doubt() -> None:
         assert not fast_accepts(replace(stored.manifest, processes=changed), stored.read)
 
 
-def test_two_channels_of_one_name_are_not_accepted() -> None:
+def test_two_channels_with_the_same_name_are_not_accepted() -> None:
     one, other = ChannelSpec("c", "p", "q"), ChannelSpec("c", "r", "q")
     whole = assemble(View(1, ("p", "q", "r"), (one, other)), {"c": Ends(one, [1], 0, [0], 0)})
     liar = replace(whole.fragments["p"], sent={"c": Frontier(9, b"h" * 16)})
@@ -304,7 +304,7 @@ def test_two_channels_of_one_name_are_not_accepted() -> None:
 
 
 @pytest.mark.parametrize("field", ["sent", "received", "in_flight"])
-def test_a_channel_too_many_casts_doubt(field: str) -> None:
+def test_an_extra_channel_is_not_accepted(field: str) -> None:
     stored = Stored(sample())
     record = stored.manifest.processes["p"]
     more = {**getattr(record, field), "xx": next(iter(getattr(record, field).values()))}
@@ -315,7 +315,7 @@ def test_a_channel_too_many_casts_doubt(field: str) -> None:
 # Odd numbers and views
 
 
-def test_a_count_below_zero_casts_doubt() -> None:
+def test_a_negative_count_is_not_accepted() -> None:
     manifest = Stored(sample()).manifest
     records = dict(manifest.processes)
     for process, field in (("q", "sent"), ("p", "received")):
@@ -338,7 +338,7 @@ def test_a_count_below_zero_casts_doubt() -> None:
         View(1, ("p", "q"), sample().view.channels[:2]),
     ],
 )
-def test_a_view_with_anything_odd_about_it_is_left_to_the_definition(view: View) -> None:
+def test_an_odd_view_is_left_to_the_definition(view: View) -> None:
     stored = Stored(sample())
     assert not fast_accepts(replace(stored.manifest, view=view), stored.read)
 
@@ -346,6 +346,6 @@ def test_a_view_with_anything_odd_about_it_is_left_to_the_definition(view: View)
 def test_a_cached_view_is_not_used_for_another_one() -> None:
     stored = Stored(sample())
     assert fast_accepts(stored.manifest, stored.read)
-    reborn = tuple(replace(channel, incarnation=2) for channel in stored.manifest.view.channels)
-    assert not fast_accepts(replace(stored.manifest, view=View(1, ("p", "q"), reborn)), stored.read)
+    renewed = tuple(replace(channel, incarnation=2) for channel in stored.manifest.view.channels)
+    assert not fast_accepts(replace(stored.manifest, view=View(1, ("p", "q"), renewed)), stored.read)
     assert fast_accepts(stored.manifest, stored.read)

@@ -1,4 +1,4 @@
-"""Keys as files: the private one for its process alone, none ever replaced (P1)."""
+"""Keys as files: only its process can read a private key, and no key is ever replaced (P1)."""
 
 import stat
 import subprocess
@@ -11,7 +11,7 @@ from strobe.errors import MissingExtra, UsageError
 from strobe.storage.inspection.keys import create_keys, private_path, public_path, read_private_key, read_public_keys
 
 
-def test_a_pair_fits_together(tmp_path: Path) -> None:
+def test_a_private_key_matches_its_public_key(tmp_path: Path) -> None:
     create_keys(tmp_path / "keys", ["a", "b"])
     public = read_public_keys(tmp_path / "keys")
     assert list(public) == ["a", "b"]
@@ -78,14 +78,14 @@ def test_a_directory_without_keys_is_refused(tmp_path: Path) -> None:
         read_private_key(tmp_path / "nothing.key")
 
 
-def test_without_the_extra_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.asymmetric.ed25519", None)
     with pytest.raises(MissingExtra, match=r"strobe-snapshots\[sign\]"):
         create_keys(tmp_path, ["a"])
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nothing_loads_the_extra_unasked() -> None:
+def test_the_extra_is_loaded_only_when_it_is_used() -> None:
     program = (
         "import sys; from strobe.storage.inspection import keys, verification; sys.exit('cryptography' in sys.modules)"
     )

@@ -1,4 +1,4 @@
-"""A state that is restored and captured again: equal states are equal however they are written (E13, S4)."""
+"""A state that is restored and captured again: equal states compare equal, however they are encoded (E13, S4)."""
 
 import math
 from typing import Any
@@ -28,7 +28,7 @@ class Older(msgspec.Struct):
 
 
 class Keeper(Process):
-    """Has the state that it is given; `spoil` does something to it first."""
+    """Keeps the state that it is given, after `spoil` has changed it."""
 
     def __init__(self, state: Any, spoil: Any = lambda state: state) -> None:
         self.state = state
@@ -41,8 +41,8 @@ class Keeper(Process):
         self.state = self.spoil(state)
 
 
-def tried(before: Any, process: Process) -> str | None:
-    """Restore what `before` is when it is encoded."""
+def difference_after_restore(before: Any, process: Process) -> str | None:
+    """Restore the encoded `before`, and return how the state captured then differs."""
     local = LocalState(1, *encode_captured("a", before))
     return round_trip("a", process, local, decode_captured(process.capture(), local))
 
@@ -63,24 +63,24 @@ ACCOUNTS = st.builds(
 
 
 def rewritten(state: Account) -> Account:
-    """Return an equal state that is written otherwise: sets and dicts in another order."""
+    """Return an equal state that is encoded differently: sets and dicts in another order."""
     names = dict(reversed(state.names.items()))
     return Account(state.balance, set(state.owners), names, state.more)
 
 
 @given(ACCOUNTS)
-def test_any_state_that_is_taken_back_compares_equal(state: Account) -> None:
-    assert tried(state, Keeper(Account())) is None
-    assert tried(state, Keeper(Account(), rewritten)) is None
+def test_any_restored_state_compares_equal(state: Account) -> None:
+    assert difference_after_restore(state, Keeper(Account())) is None
+    assert difference_after_restore(state, Keeper(Account(), rewritten)) is None
 
 
 @given(ACCOUNTS, ACCOUNTS)
-def test_states_differ_exactly_when_they_are_not_the_same(one: Account, other: Account) -> None:
-    found = tried(one, Keeper(Account(), lambda state: other))
-    assert (found is None) is (shown(one) == shown(other))
+def test_a_difference_is_found_exactly_if_the_states_differ(one: Account, other: Account) -> None:
+    found = difference_after_restore(one, Keeper(Account(), lambda state: other))
+    assert (found is None) is (comparable(one) == comparable(other))
 
 
-def shown(state: Account) -> str:
+def comparable(state: Account) -> str:
     def plain(value: Any) -> Any:
         if isinstance(value, dict):
             return sorted((key, plain(part)) for key, part in value.items())
@@ -100,18 +100,18 @@ def test_any_keyed_state_that_is_copied_entry_by_entry_compares_equal(entries: d
             again[key] = rewritten(value)
         return again
 
-    assert tried(before, Keeper(KeyedState(Account), copied)) is None
+    assert difference_after_restore(before, Keeper(KeyedState(Account), copied)) is None
 
 
 def test_a_field_that_was_added_with_a_default_is_no_difference() -> None:
-    assert tried(Older(5.0, {"ada"}), Keeper(Account())) is None
+    assert difference_after_restore(Older(5.0, {"ada"}), Keeper(Account())) is None
     before = KeyedState(Older)
     before["ada"] = Older(5.0)
-    assert tried(before, Keeper(KeyedState(Account))) is None
+    assert difference_after_restore(before, Keeper(KeyedState(Account))) is None
 
 
 @pytest.mark.parametrize(
-    ("spoil", "told"),
+    ("spoil", "expected"),
     [
         (lambda state: Account(6.0, state.owners), "balance changed (5.0, then 6.0)"),
         (lambda state: Account(math.nan, state.owners), "balance changed (5.0, then nan)"),
@@ -119,10 +119,10 @@ def test_a_field_that_was_added_with_a_default_is_no_difference() -> None:
         (lambda state: Account(5.0, state.owners, {}, True), "more changed (1, then True)"),
     ],
 )
-def test_the_first_field_that_differs_is_named(spoil: Any, told: str) -> None:
-    found = tried(Account(5.0, {"ada"}, {}, 1), Keeper(Account(), spoil))
+def test_the_first_field_that_differs_is_named(spoil: Any, expected: str) -> None:
+    found = difference_after_restore(Account(5.0, {"ada"}, {}, 1), Keeper(Account(), spoil))
     assert found is not None
-    assert found.startswith(f"capture() after restore() gives another state: {told}")
+    assert found.startswith(f"capture() after restore() gives another state: {expected}")
 
 
 def test_a_value_of_a_keyed_state_that_differs_is_named_by_its_key() -> None:
@@ -133,6 +133,6 @@ def test_a_value_of_a_keyed_state_that_differs_is_named_by_its_key() -> None:
         state["ada"] = Account(6.0)
         return state
 
-    found = tried(before, Keeper(KeyedState(Account), spoil))
+    found = difference_after_restore(before, Keeper(KeyedState(Account), spoil))
     assert found is not None
     assert "['ada'] changed" in found

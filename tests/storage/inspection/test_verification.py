@@ -1,4 +1,4 @@
-"""Verification in levels: each finds what those before it cannot, and says what it looked at (S4)."""
+"""Verification in levels: each finds what the earlier ones cannot, and reports what it examined (S4)."""
 
 import sys
 from pathlib import Path
@@ -66,7 +66,7 @@ def test_a_missing_blob_is_found_by_existence(store: Store) -> None:
     assert "is missing" in verified.findings[0].problem
 
 
-def test_a_blob_cut_short_is_found_by_existence(store: Store) -> None:
+def test_a_truncated_blob_is_found_by_existence(store: Store) -> None:
     name = commit(store, sample(1))
     path = blob_of(store, name)
     path.write_bytes(path.read_bytes()[:-1])
@@ -141,7 +141,7 @@ def test_E8_a_snapshot_removed_during_verification_is_not_corrupt(
     assert StoreLevels(store).verify("latest", Level.CAUSAL).holds
 
 
-def test_P1_with_keys_the_verdict_says_who_signed(store: Store, keys: Path) -> None:
+def test_P1_with_keys_the_verdict_names_the_signers(store: Store, keys: Path) -> None:
     signers = Signers(read_public_keys(keys))
     name = commit_signed(store, sample(1), keys)
     verified = StoreLevels(store, signers).verify(name, Level.CAUSAL)
@@ -153,7 +153,7 @@ def test_P1_with_keys_the_verdict_says_who_signed(store: Store, keys: Path) -> N
 
 
 def test_P1_only_signatures_detect_a_store_rewritten_as_a_whole(store: Store, keys: Path) -> None:
-    """New bytes under a new checksum, in a log sealed anew: everything but the signature is right."""
+    """New bytes with a new checksum, in a log that was sealed again: everything except the signature is correct."""
     whole = sample(1)
     name = commit_signed(store, whole, keys)
     signature = store.state().committed[name].manifest.processes["a"].signature

@@ -1,4 +1,4 @@
-"""Appending to the log and reading it: one writer per place, holes and replacements found, reading on."""
+"""Appending to the log and reading it: one writer per position, gaps and replacements found, incremental reading."""
 
 from pathlib import Path
 
@@ -50,7 +50,7 @@ def test_a_taken_position_is_a_conflict_for_every_writer(filled: Store) -> None:
     assert [number for number, _ in filled.read_log()] == list(range(7))
 
 
-def test_a_place_beyond_the_end_is_refused(filled: Store) -> None:
+def test_a_position_beyond_the_end_is_refused(filled: Store) -> None:
     with pytest.raises(LogConflict, match="the log ends before entry 5"):
         filled.append(entry(9), 6)
     assert not path_of(filled, 6).exists()
@@ -73,7 +73,7 @@ def test_reading_on_opens_only_new_entries(filled: Store, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("missing", range(4))
-def test_a_hole_is_named_and_not_taken_for_the_end(filled: Store, missing: int) -> None:
+def test_a_gap_is_named_and_not_taken_for_the_end(filled: Store, missing: int) -> None:
     path_of(filled, missing).unlink()
     for reader in (filled, Store.open(filled.url)):
         with pytest.raises(StoreCorrupt, match=f"{entry_name(missing)}: is missing"):
@@ -107,7 +107,7 @@ def test_an_entry_replaced_after_it_was_read_is_named(filled: Store, tmp_path: P
         list(filled.read_log())
 
 
-def test_a_whole_log_exchanged_for_that_of_another_store_is_found(filled: Store, tmp_path: Path) -> None:
+def test_a_whole_log_replaced_by_that_of_another_store_is_found(filled: Store, tmp_path: Path) -> None:
     other = Store.create(tmp_path / "other")
     for position in range(5):
         other.append(entry(position), position)
@@ -116,7 +116,7 @@ def test_a_whole_log_exchanged_for_that_of_another_store_is_found(filled: Store,
         Store.open(filled.url).state()
 
 
-def test_a_log_cut_short_behind_the_writers_back_is_not_continued(filled: Store) -> None:
+def test_a_log_truncated_after_it_was_read_is_not_continued(filled: Store) -> None:
     path_of(filled, 4).unlink()
     with pytest.raises(StoreCorrupt, match=f"{entry_name(4)}: is missing"):
         filled.append(entry(5), 5)

@@ -1,4 +1,4 @@
-"""A log that has lost its newest entries is given away by later blobs and checkpoints, and not continued (S1)."""
+"""A log that has lost its newest entries is recognised by later blobs and checkpoints, and not continued (S1)."""
 
 import shutil
 from pathlib import Path
@@ -50,7 +50,7 @@ def test_S1_a_log_without_its_newest_entries_is_not_continued(store: Store, end:
 
 
 @pytest.mark.parametrize("empty", [False, True])
-def test_S1_a_store_whose_log_is_gone_does_not_begin_from_nothing(store: Store, empty: bool) -> None:
+def test_S1_a_store_that_lost_its_log_does_not_begin_from_nothing(store: Store, empty: bool) -> None:
     log = Path(store.url) / "log"
     shutil.rmtree(log)
     if empty:
@@ -58,7 +58,7 @@ def test_S1_a_store_whose_log_is_gone_does_not_begin_from_nothing(store: Store, 
     for opened in (Store.open(store.url), Store.open_or_create(store.url)):
         with pytest.raises(StoreCorrupt, match="the log ends before entry 0"):
             begin_term(opened, "here", 0)
-    with pytest.raises(StoreCorrupt, match="is missing"):  # nor does a writer that has read it before
+    with pytest.raises(StoreCorrupt, match="is missing"):  # neither does a writer that has read it before
         store.append(Abort("000001-00000009-coordinator", "", 0), 2 * SNAPSHOTS)
     assert not list(log.glob("*"))
 
@@ -85,8 +85,8 @@ def test_S1_a_log_replaced_during_an_append_gets_no_entry(store: Store, tmp_path
     assert len(list(log.iterdir())) == 2 * SNAPSHOTS + 1
 
 
-def test_S1_a_log_replaced_after_the_look_at_its_end_gets_no_entry(store: Store, tmp_path: Path) -> None:
-    """S1: the entry is created in the directory whose end was looked at, or not at all."""
+def test_S1_a_log_replaced_after_the_check_of_its_end_gets_no_entry(store: Store, tmp_path: Path) -> None:
+    """S1: the entry is created in the directory whose end was checked, or not at all."""
     log, away = Path(store.url) / "log", tmp_path / "away"
     disk = store.backend
 
@@ -101,7 +101,7 @@ def test_S1_a_log_replaced_after_the_look_at_its_end_gets_no_entry(store: Store,
     assert len(list(away.iterdir())) == 2 * SNAPSHOTS
 
 
-def test_a_checkpoint_gives_away_that_newest_entries_are_missing(tmp_path: Path) -> None:
+def test_a_checkpoint_shows_that_newest_entries_are_missing(tmp_path: Path) -> None:
     store = Store(Store.create(tmp_path / "store").backend, checkpoint_every=4)
     for term in range(8):
         begin_term(store, f"here {term}", 0)
@@ -138,11 +138,11 @@ def test_no_step_of_a_writer_looks_like_a_loss(store: Store) -> None:
     ends = list(range(2 * SNAPSHOTS + 1))
     steps: list[CommitStep] = []
 
-    def look(step: CommitStep, name: str) -> None:
+    def check(step: CommitStep, name: str) -> None:
         steps.append(step)
         assert [leftovers(store.backend, end) for end in ends] == [[]] * len(ends)
 
-    writer = Store(Store.open(store.url, on_step=look).backend, checkpoint_every=2)
+    writer = Store(Store.open(store.url, on_step=check).backend, checkpoint_every=2)
     commit(writer, sample(8))
     writer.write_checkpoint()
     assert CommitStep.CHECKPOINT_DURABLE in steps
@@ -163,7 +163,9 @@ def test_of_many_leftovers_the_first_few_are_named(store: Store) -> None:
 
 
 def diverged(store: Store, more: int) -> tuple[Store, Path]:
-    """Return a coordinator's store on a copy of `store`, and the real one, which has `more` entries beyond it."""
+    """Return the store of a coordinator that led on a copy of `store`, and the real one with `more` entries beyond
+    it.
+    """
     root = Path(store.url)
     copy = root.with_name("copy")
     shutil.copytree(root, copy)

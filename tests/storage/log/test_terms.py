@@ -1,4 +1,4 @@
-"""Terms: the last coordinator to start leads, and what an earlier one writes after that counts for nobody (S1)."""
+"""Terms: the last coordinator to start leads, and later entries of an earlier one have no effect (S1)."""
 
 import json
 from collections.abc import Callable
@@ -67,7 +67,7 @@ def test_a_term_that_meets_another_writer_takes_the_next_number(store: Store) ->
         other.state()
 
 
-def test_one_that_was_taken_over_can_neither_read_nor_append(store: Store) -> None:
+def test_a_replaced_coordinator_can_neither_read_nor_append(store: Store) -> None:
     begin_term(store, "alpha", 1)
     end = store.state().next_position
     begin_term(Store.open(store.url), "beta pid 2", 2)
@@ -97,7 +97,7 @@ def test_a_leader_keeps_its_term_while_others_pin(store: Store) -> None:
 
 
 def readers(store: Store) -> dict[str, set[str]]:
-    """What each of the readers there are takes for complete."""
+    """Return the snapshots that each kind of reader takes for complete."""
     follower = Follower(store.url)
     follower.advance()
     assert verify_bytes(store.backend) == []
@@ -118,7 +118,7 @@ def test_no_reader_counts_a_commit_of_an_old_term(store: Store) -> None:
     assert B in Store.open(store.url).state().open
 
 
-def test_a_removal_of_an_old_term_costs_no_blob(store: Store) -> None:
+def test_a_removal_of_an_old_term_removes_no_blob(store: Store) -> None:
     begin_term(store, "alpha", 1)
     commit(store, sample(1))
     begin_term(Store.open(store.url), "beta", 2)
@@ -127,7 +127,7 @@ def test_a_removal_of_an_old_term_costs_no_blob(store: Store) -> None:
     assert readers(store) == {"store": {A}, "follower": {A}, "stranger": {A}}
 
 
-def test_an_entry_of_an_old_term_is_void_also_when_it_is_read_again(store: Store) -> None:
+def test_an_entry_of_an_old_term_is_also_void_when_it_is_read_again(store: Store) -> None:
     begin_term(store, "alpha", 1)
     begin_term(Store.open(store.url), "beta", 2)
     forge(store, BEGIN_B, term=1)
@@ -143,7 +143,7 @@ def test_a_lost_term_entry_does_not_void_the_entries_of_its_term() -> None:
     terms = Terms()
     first, pin = Term(1, "alpha", 0), Pin(A, True, 1)
     assert terms.take(0, DecodedEntry(first, "", 0)) == first
-    # Entry 1 began term 2 and cannot be read; entry 2 was written in it.
+    # Entry 1 began term 2 and is unreadable; entry 2 was written in term 2.
     assert terms.take(2, DecodedEntry(pin, "", 2)) == pin
     assert terms.current == 2
     assert isinstance(terms.take(3, DecodedEntry(pin, "", 1)), Void)

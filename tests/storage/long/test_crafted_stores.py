@@ -1,4 +1,4 @@
-"""Crafted stores: whatever a log or a blob says under checksums that hold, a command ends with a message (E14)."""
+"""Crafted stores: whatever a log or a blob contains under valid checksums, a command ends with a message (E14)."""
 
 import os
 import random
@@ -39,7 +39,7 @@ def store(tmp_path_factory):
 
 @pytest.fixture
 def bounded_memory():
-    """Fail if the memory of this process has grown by more than a bound meanwhile."""
+    """Fail if the memory of this process grows by more than a bound during the test."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     yield
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < MEMORY_BYTES_MAX
@@ -56,7 +56,7 @@ def command(name, store):
 
 @pytest.mark.usefixtures("bounded_memory")
 def test_E14_mutated_entries_end_every_command_with_a_message(store, tmp_path):
-    """E14: one value of one entry is changed, and the log sealed again from there."""
+    """E14: one value of one entry is changed, and the log is sealed again from there."""
     codes = set()
     documents = documents_of(store)
     commits = commits_of(store)
@@ -75,7 +75,7 @@ def test_E14_mutated_entries_end_every_command_with_a_message(store, tmp_path):
 
 @pytest.fixture(scope="module")
 def keyed_store(tmp_path_factory):
-    """A store with a keyed state, a base and a delta of it, and messages in flight."""
+    """A store with a keyed state in a base and a delta, and messages in flight."""
     place = tmp_path_factory.mktemp("keyed") / "store"
     writer = KeyedWriter(Store.create(place), state := accounts(10))
     writer.commit(1)
@@ -95,7 +95,7 @@ BODIES = [
 
 
 def hostile_bytes(raw, chance):
-    """Return what a blob may hold instead of `raw`."""
+    """Return hostile content for a blob in place of `raw`."""
     body = chance.choice(BODIES)
     place = chance.randrange(len(raw) + 1)
     part = len(body).to_bytes(4, "big")
@@ -110,7 +110,7 @@ def hostile_bytes(raw, chance):
 
 
 def with_frames(store, position, chance):
-    """Change the body of one frame in flight, and all that says how large it is; nothing else can tell."""
+    """Change the body of one frame in flight, and everything that states its size, so that all sizes agree."""
     document = documents_of(store)[position]
     record = next(one for one in document["entry"]["manifest"]["processes"].values() if one.get("frames"))
     body = chance.choice(BODIES)
@@ -166,7 +166,7 @@ def test_E14_crafted_blobs_end_every_command_with_a_message(store, keyed_store, 
 
 
 def test_E14_a_channel_of_the_view_without_a_record_is_named(store, tmp_path):
-    """E14: its proof is violated, and a comparison names the place."""
+    """E14: its proof is violated, and `diff` names the place."""
     crafted = copied(store, tmp_path / "crafted")
     position = commits_of(crafted)[-1]
     document = documents_of(crafted)[position]
@@ -179,7 +179,7 @@ def test_E14_a_channel_of_the_view_without_a_record_is_named(store, tmp_path):
 
 
 def test_E14_a_fifo_in_the_place_of_a_blob_or_an_entry_is_refused(store, tmp_path):
-    """E14: opening it would wait for a writer for ever."""
+    """E14: opening it would wait for a writer forever."""
     for pattern in ("blobs/*/*", "log/*.json"):
         crafted = copied(store, tmp_path / "crafted")
         for file in crafted.glob(pattern):
@@ -191,7 +191,7 @@ def test_E14_a_fifo_in_the_place_of_a_blob_or_an_entry_is_refused(store, tmp_pat
 
 @pytest.mark.usefixtures("bounded_memory")
 def test_E14_the_pipeline_quarantines_crafted_snapshots_and_continues(store, keyed_store, tmp_path):
-    """E14: whatever a commit or a blob says, what examines it returns a row for it."""
+    """E14: whatever a commit or a blob contains, its examination returns a row for it."""
     for seed in range(PIPELINE):
         chance = random.Random(seed)
         crafted = copied(chance.choice((store, keyed_store)), tmp_path / "crafted")

@@ -1,4 +1,4 @@
-"""S2: whatever byte of a store is changed, lost or added, the file is named."""
+"""S2: if any byte of a store is changed, lost or added, the file is named."""
 
 import os
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from strobe.storage.store import integrity
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """A small store with every kind of file: also an unreferenced blob, of an aborted snapshot, and an open one."""
+    """A small store with every kind of file, including a blob of an aborted snapshot, and an open snapshot."""
     store = Store.create(tmp_path_factory.mktemp("bytes") / "store")
     name = commit(store, sample(1))
     aborted = begin(store, 2)
@@ -35,7 +35,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 @contextmanager
 def damaged(path: Path, offset: int, data: bytes) -> Iterator[None]:
-    """Overwrite bytes of a file in place, which is much faster than writing all of it, and put them back."""
+    """Overwrite bytes of a file in place, which is much faster than writing all of it, and restore them."""
     with path.open("r+b", buffering=0) as file:
         original = file.read()[offset : offset + len(data)]
         file.seek(offset)
@@ -55,13 +55,13 @@ def test_a_flipped_bit_in_any_byte_of_any_file_is_named(store: Store) -> None:
     root = Path(store.url)
     for name, original in files_of(root).items():
         for offset in range(len(original)):
-            # Another bit in each byte, so that every bit has its turn; entries are tested with all of them elsewhere.
+            # A different bit in each byte, so that every bit is tried. Another test tries all bits of an entry.
             with damaged(root / name, offset, bytes([original[offset] ^ 1 << (offset % 8)])):
                 assert_named(store, name, f"{name}, byte {offset}")
     assert store.verify_bytes() == []
 
 
-def test_a_file_cut_short_anywhere_or_made_longer_is_named(store: Store) -> None:
+def test_a_file_truncated_anywhere_or_extended_is_named(store: Store) -> None:
     root = Path(store.url)
     for name, original in files_of(root).items():
         for addition in (b"\0", b"\n", b"}\n"):
@@ -80,7 +80,7 @@ def test_a_missing_file_is_named(store: Store) -> None:
     last_entry = max(name for name in files if name.startswith("log/"))
     unneeded = [name for name in files if name.startswith("blobs/00000000000000000002/")]
     assert len(unneeded) == 1
-    # A collector may remove entries that a checkpoint stands for, but not commits.
+    # A collector may remove entries that a checkpoint replaces, but not commits.
     unneeded += [f"log/{position:020d}.json" for position in (0, 2, 3, 4)]
     # While all entries are there, a checkpoint is not needed either.
     unneeded += [name for name in files if name.startswith("checkpoints/") and name.endswith(".json")]
@@ -117,12 +117,12 @@ def test_loading_names_damage_to_the_files_of_a_snapshot(store: Store) -> None:
 
 def test_foreign_files_are_named_except_in_tmp(store: Store) -> None:
     root = Path(store.url)
-    strangers = ["notes.txt", "log/notes.txt", "blobs/notes.txt", "blobs/00000000000000000000/notes.txt"]
-    strangers.append("checkpoints/notes.txt")
-    for name in (*strangers, "tmp/unfinished"):
+    foreign = ["notes.txt", "log/notes.txt", "blobs/notes.txt", "blobs/00000000000000000000/notes.txt"]
+    foreign.append("checkpoints/notes.txt")
+    for name in (*foreign, "tmp/unfinished"):
         (root / name).write_bytes(b"?")
-    assert {problem.place for problem in store.verify_bytes()} == set(strangers)
-    for name in (*strangers, "tmp/unfinished"):
+    assert {problem.place for problem in store.verify_bytes()} == set(foreign)
+    for name in (*foreign, "tmp/unfinished"):
         (root / name).unlink()
 
 
@@ -171,21 +171,21 @@ def test_E8_a_directory_emptied_by_retention_is_not_foreign(tmp_path: Path, monk
     commit(store, sample(1))
     emptied = tmp_path / "store" / blob_directory(1)
     emptied.mkdir()
-    looked_at: list[str] = []
+    checked: list[str] = []
     is_directory = store.backend.is_directory
 
-    def look_late(name: str) -> bool:
-        if name in looked_at and emptied.exists():  # not when blobs are listed, but when strangers are looked for
+    def check_late(name: str) -> bool:
+        if name in checked and emptied.exists():  # not when blobs are listed, but when foreign files are searched
             emptied.rmdir()
-        looked_at.append(name)
+        checked.append(name)
         return is_directory(name)
 
-    monkeypatch.setattr(store.backend, "is_directory", look_late)
+    monkeypatch.setattr(store.backend, "is_directory", check_late)
     assert store.verify_bytes() == []
     assert not emptied.exists()
 
 
-def test_a_log_that_lost_its_newest_entries_is_given_away_by_blobs(tmp_path: Path) -> None:
+def test_blobs_show_that_a_log_lost_its_newest_entries(tmp_path: Path) -> None:
     store = Store.create(tmp_path / "store")
     name = commit(store, sample(1))
     commit(store, sample(2, balance=5), parent=name)

@@ -1,4 +1,4 @@
-"""docs/format.md says what the code does: its worked example is what the code writes."""
+"""docs/format.md matches the code: its worked example is what the code writes."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The format stands on its own: a reader made from docs/format.md reads stores and checks proofs without Strobe."""
+"""The format is self-contained: a reader written from docs/format.md reads stores and checks proofs without Strobe."""
 
 import ast
 import json
@@ -47,7 +47,7 @@ def test_the_independent_reader_proves_both_snapshots(store: Store) -> None:
     assert done.stdout.splitlines() == [f"{sample_id(counter)}: the proof holds" for counter in (1, 2)]
 
 
-def test_the_reader_and_the_store_agree_on_what_the_log_means(store: Store) -> None:
+def test_the_reader_and_the_store_agree_on_the_meaning_of_the_log(store: Store) -> None:
     def append(entry: Any) -> None:
         store.append(entry, store.state().next_position)
 
@@ -108,7 +108,7 @@ def test_the_reader_and_the_store_agree_when_entries_were_removed(tmp_path: Path
         path.write_bytes(raw)
 
 
-def test_the_worked_example_checks_out(tmp_path: Path) -> None:
+def test_the_worked_example_is_accepted(tmp_path: Path) -> None:
     build(tmp_path / "store")
     stranger.main(str(tmp_path / "store"))
 
@@ -134,7 +134,7 @@ def test_blake3_chains_are_read_and_checked(tmp_path: Path) -> None:
         (2, "blake3", "no unordered channel has the hash blake3"),
     ],
 )
-def test_a_channel_said_to_have_another_hash_is_rejected(
+def test_a_channel_that_claims_another_hash_is_rejected(
     tmp_path: Path, place: int, name: str | None, problem: str
 ) -> None:
     store = Store.create(tmp_path / "store")
@@ -231,8 +231,8 @@ def test_declarations_are_read_without_classes_and_are_signed(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("idle", "ends"), [("abc", True), ("ab", False)])
-def test_an_end_is_seen_without_strobe(tmp_path: Path, idle: str, ends: bool) -> None:
-    """G2: where somebody declares nothing, or something is in flight, it is none."""
+def test_termination_is_recognised_without_strobe(tmp_path: Path, idle: str, ends: bool) -> None:
+    """G2: if a process declares nothing, or something is in flight, it is no termination."""
     store = Store.create(tmp_path / "store")
     quiet = declaring(sample(1), **{name: Declared(active=False) for name in idle})
     commit(store, quiet)

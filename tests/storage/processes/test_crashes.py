@@ -1,4 +1,4 @@
-"""S1: a writer killed at any step leaves exactly what was committed, and the next writer goes on from there."""
+"""S1: a writer killed at any step leaves exactly what was committed, and the next writer continues from there."""
 
 import shutil
 import signal
@@ -26,7 +26,7 @@ def make_store(root: Path) -> Store:
 
 
 def every_step() -> list[tuple[CommitStep, str]]:
-    """Every step that the writer goes through, in order, found by letting it."""
+    """Return every step of the writer in order, found by running it."""
     steps: list[tuple[CommitStep, str]] = []
     with tempfile.TemporaryDirectory() as directory:
         write_new(make_store(Path(directory) / "store").url, lambda step, name: steps.append((step, name)))
@@ -41,7 +41,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(make_store(tmp_path_factory.mktemp("template") / "store").url)
 
 
-def test_every_kind_of_step_is_among_those_that_writers_are_killed_at() -> None:
+def test_writers_are_killed_at_every_kind_of_step() -> None:
     assert {step for step, _ in STEPS} == set(CommitStep)
     assert (CommitStep.ENTRY_LINKED, COMMIT_ENTRY) in STEPS
 
@@ -60,11 +60,11 @@ def test_a_writer_killed_at_any_step_keeps_committed_snapshots(template: Path, t
     assert [name for _, name, _ in store.list()] == [str(snapshot.id) for snapshot in expected]
     assert [store.load(str(snapshot.id)) for snapshot in expected] == expected
     assert store.verify_bytes() == []
-    _go_on(store, expected)
+    _continue(store, expected)
 
 
-def _go_on(store: Store, expected: list) -> None:
-    """Do what the next coordinator does: abort what is open, take another snapshot, collect."""
+def _continue(store: Store, expected: list) -> None:
+    """Do what the next coordinator does: abort open snapshots, take another one, collect."""
     for name in list(store.state().open):
         store.append(Abort(name, "the coordinator crashed", 1), store.state().next_position)
     following = sample(4, balance=4)

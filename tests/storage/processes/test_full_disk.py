@@ -1,4 +1,4 @@
-"""A file system that takes no more: the error names the file, nothing is left behind, the store is as it was."""
+"""A full disk: the error names the file, nothing is left behind, and the store is unchanged."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tests.storage.samples import commit, sample
 from strobe.storage import Store
 
 
-def test_a_write_cut_off_by_the_system_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_write_that_the_system_stops_is_an_error_and_leaves_no_file(tmp_path: Path) -> None:
     store = Store.create(tmp_path / "store")
     commit(store, sample(1))
     child = start(limited_writer.__name__, store.url, "4096")

@@ -1,4 +1,4 @@
-"""S1: of any number of processes that want the same place in the log, exactly one gets it."""
+"""S1: if several processes want the same log position, exactly one gets it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -30,14 +30,14 @@ def racers(url: str, count: int) -> Iterator[list]:
 
 
 def race(children: list, orders: list[str]) -> list[str]:
-    """Give every racer its order, all at once as far as that goes, and return their answers."""
+    """Send every racer its order, as nearly at once as possible, and return their answers."""
     for child, order in zip(children, orders, strict=True):
         child.stdin.write(order + "\n")
     return [child.stdout.readline().strip() for child in children]
 
 
 @pytest.mark.parametrize(("count", "rounds"), [(2, 200), (8, 60)])
-def test_exactly_one_of_the_writers_gets_each_place(tmp_path: Path, count: int, rounds: int) -> None:
+def test_exactly_one_of_the_writers_gets_each_position(tmp_path: Path, count: int, rounds: int) -> None:
     url = Store.create(tmp_path / "store").url
     winners = []
     with racers(url, count) as children:
@@ -53,7 +53,7 @@ def test_exactly_one_of_the_writers_gets_each_place(tmp_path: Path, count: int, 
     assert list((tmp_path / "store" / "tmp").iterdir()) == []
 
 
-def test_of_racing_commits_and_aborts_the_first_wins_for_everyone(tmp_path: Path) -> None:
+def test_the_first_of_racing_commits_and_aborts_wins_for_everyone(tmp_path: Path) -> None:
     store = Store.create(tmp_path / "store")
     base = commit(store, sample(1))
     with racers(store.url, 4) as children:
@@ -74,7 +74,7 @@ def test_of_racing_commits_and_aborts_the_first_wins_for_everyone(tmp_path: Path
 
 
 def test_S1_racing_writers_of_checkpoints_and_collectors_leave_one_log(tmp_path: Path) -> None:
-    """Two processes write the same checkpoints and remove entries, while two append and this one reads on."""
+    """Two processes write the same checkpoints and remove entries, while two append and this one keeps reading."""
     every, rounds = 8, 6
     url = Store.create(tmp_path / "store").url
     reader, follower = Store.open(url), Follower(url)
@@ -97,14 +97,16 @@ def test_S1_racing_writers_of_checkpoints_and_collectors_leave_one_log(tmp_path:
     assert store.verify_bytes() == []
 
 
-def test_of_racing_creators_one_makes_the_store_and_all_use_it(tmp_path: Path) -> None:
+def test_one_of_racing_creators_makes_the_store_and_all_use_it(tmp_path: Path) -> None:
     with racers(str(tmp_path / "store"), 8) as children:
         assert sorted(race(children, ["append 0"] * 8)) == ["lost"] * 7 + ["won"]
     assert Store.open(tmp_path / "store").verify_bytes() == []
 
 
-def test_collectors_at_work_never_take_anything_from_a_writer(tmp_path: Path) -> None:
-    """Each snapshot reuses blobs of the one before, which is removed while it is open; every third is aborted."""
+def test_concurrent_collectors_remove_nothing_that_a_writer_needs(tmp_path: Path) -> None:
+    """Each snapshot reuses blobs of the previous one, which is removed meanwhile; after every third, another is
+    aborted.
+    """
     store = Store.create(tmp_path / "store")
     parent = commit(store, sample(1))
     collected = 0
@@ -132,7 +134,7 @@ def test_collectors_at_work_never_take_anything_from_a_writer(tmp_path: Path) ->
 
 
 def test_E8_racing_retention_keeps_newest_and_pinned_snapshots(tmp_path: Path) -> None:
-    """Two retentions that keep one snapshot run all the time, while this writer commits, and pins every fourth."""
+    """Two retentions that keep one snapshot run all the time, while this writer commits and pins every fourth."""
     store = Store.create(tmp_path / "store")
     parent = commit(store, sample(1))
     pinned: list[str] = []
@@ -142,8 +144,8 @@ def test_E8_racing_retention_keeps_newest_and_pinned_snapshots(tmp_path: Path) -
             for child in children:
                 child.stdin.write("retain 1\n")
             snapshot = sample(counter, balance=counter)
-            name = insist(begin, store, counter, parent)
-            insist(commit_written, store, name, store.write_snapshot(snapshot))
+            name = retry_on_conflict(begin, store, counter, parent)
+            retry_on_conflict(commit_written, store, name, store.write_snapshot(snapshot))
             if counter % 4 == 0:
                 pin = Pin(name, True, counter)
                 append_when(store, lambda state, pin=pin: pin)
@@ -164,21 +166,21 @@ def test_E8_racing_retention_keeps_newest_and_pinned_snapshots(tmp_path: Path) -
     assert store.verify_bytes() == []
 
 
-def test_E8_beside_retention_nothing_that_it_removes_is_called_damaged(tmp_path: Path) -> None:
-    """This one commits and verifies everything there is, while retention in another process removes nearly all."""
+def test_E8_files_removed_by_concurrent_retention_are_not_damage(tmp_path: Path) -> None:
+    """This process commits and verifies all snapshots, while retention in another one removes nearly all of them."""
     store = Store.create(tmp_path / "store")
     removed = removed_meanwhile = 0
     with racers(store.url, 1) as (child,):
         for tens in range(6):
             for counter in range(10 * tens, 10 * tens + 10):
-                name = insist(begin, store, counter, None)
-                insist(commit_written, store, name, store.write_snapshot(sample(counter, balance=counter)))
+                name = retry_on_conflict(begin, store, counter, None)
+                retry_on_conflict(commit_written, store, name, store.write_snapshot(sample(counter, balance=counter)))
             names = [name for _, name, _ in store.list()]
             child.stdin.write("retain 1\n")
             assert Store.open(store.url).verify_bytes() == []
             levels = StoreLevels(Store.open(store.url))
             if tens == 0:
-                removed += int(child.stdout.readline())  # once it is certain that some are gone
+                removed += int(child.stdout.readline())  # now it is certain that some are removed
             verdicts = [verdict_or_removal(levels, name) for name in names]
             assert {*verdicts} <= {"holds", "was removed: retention"}
             removed_meanwhile += verdicts.count("was removed: retention")
@@ -188,15 +190,15 @@ def test_E8_beside_retention_nothing_that_it_removes_is_called_damaged(tmp_path:
     assert removed_meanwhile > 0
 
 
-def test_of_racing_removals_and_pins_the_first_decides(tmp_path: Path) -> None:
+def test_the_first_of_racing_removals_and_pins_decides(tmp_path: Path) -> None:
     store = Store.create(tmp_path / "store")
     names = [commit(store, sample(counter)) for counter in range(1, 32)]
     with racers(store.url, 4) as children:
         for name in names[:-1]:
             answers = race(children, [f"{what} {name}" for what in ("remove", "pin", "remove", "pin")])
-            gone = name not in store.state().committed
-            assert answers[::2].count("True") == gone
-            assert (name in store.state().pinned) == (not gone)
+            is_removed = name not in store.state().committed
+            assert answers[::2].count("True") == is_removed
+            assert (name in store.state().pinned) == (not is_removed)
         assert race(children, [f"remove {names[-1]}"] * 4) == ["False"] * 4
     removals = [entry.snapshot for _, entry in store.read_log() if isinstance(entry, Remove)]
     assert len(removals) == len({*removals})
@@ -209,8 +211,8 @@ def verdict_or_removal(levels: StoreLevels, name: str) -> str:
         return error.problem.partition(";")[0]
 
 
-def insist(act: Callable[..., Any], *arguments: object) -> Any:
-    """Do something again until no other writer was first."""
+def retry_on_conflict(act: Callable[..., Any], *arguments: object) -> Any:
+    """Repeat an action until no other writer was first."""
     while True:
         try:
             return act(*arguments)

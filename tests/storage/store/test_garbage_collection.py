@@ -1,4 +1,4 @@
-"""The collector sweeps what nothing needs, at whatever moment of a writer's work it runs (S2, E8)."""
+"""The collector removes what nothing needs, at any moment of a writer's work (S2, E8)."""
 
 import shutil
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def needed_by(store: Store, name: str) -> set[str]:
     return {f"blobs/{ref.begin:020d}/{ref.blake3}" for ref in blobs_of(store.state().committed[name].manifest)}
 
 
-def test_nothing_that_is_complete_is_touched(store: Store) -> None:
+def test_complete_snapshots_are_not_touched(store: Store) -> None:
     first = commit(store, sample(1))
     commit(store, sample(2, balance=7), parent=first)
     before = blob_files(store)
@@ -50,7 +50,7 @@ def test_blobs_that_children_share_outlive_a_removed_snapshot(store: Store) -> N
     assert store.load(second) == sample(2, balance=7)
 
 
-def test_a_dry_run_says_the_same_and_removes_nothing(store: Store) -> None:
+def test_a_dry_run_reports_the_same_and_removes_nothing(store: Store) -> None:
     append(store, Remove(commit(store, sample(1)), "retention", 0))
     (Path(store.url) / "tmp" / "left").write_bytes(b"123")
     before = blob_files(store)
@@ -62,11 +62,11 @@ def test_a_dry_run_says_the_same_and_removes_nothing(store: Store) -> None:
     assert list(Path(store.url).glob("blobs/*")) == []
 
 
-def test_an_aborted_snapshot_goes_and_an_open_one_stays(store: Store) -> None:
+def test_an_aborted_snapshot_is_removed_and_an_open_one_stays(store: Store) -> None:
     aborted, opened = begin(store, 1), begin(store, 2)
-    doomed, kept = store.write_blob(aborted, b"aborted"), store.write_blob(opened, b"open")
+    removable, kept = store.write_blob(aborted, b"aborted"), store.write_blob(opened, b"open")
     append(store, Abort(aborted, "no", 0))
-    assert collect(store).names == (f"blobs/{doomed.begin:020d}/{doomed.blake3}",)
+    assert collect(store).names == (f"blobs/{removable.begin:020d}/{removable.blake3}",)
     assert store.read_blob(kept) == b"open"
     append(store, EpochStart(2, 0))
     assert len(collect(store).names) == 1
@@ -92,7 +92,7 @@ def test_a_removed_parent_stays_until_its_child_has_an_outcome(store: Store) -> 
     assert store.load(child) == sample(2)
 
 
-def test_on_a_damaged_log_nothing_is_removed(store: Store) -> None:
+def test_nothing_is_removed_if_the_log_is_damaged(store: Store) -> None:
     append(store, Remove(commit(store, sample(1)), "retention", 0))
     (Path(store.url) / "tmp" / "left").write_bytes(b"")
     (Path(store.url) / "log" / f"{1:020d}.json").write_bytes(b"garbage")
@@ -113,7 +113,7 @@ def test_blobs_from_beyond_the_end_of_the_log_are_not_touched(store: Store) -> N
 
 
 def collecting_at(url: str, moment: int) -> Callable[[CommitStep, str], None]:
-    """A hook that runs a whole collection in the middle of the writer's work, at its step number `moment`."""
+    """Return a hook that runs a whole collection in the middle of the writer's work, at its step number `moment`."""
     steps = iter(range(10**6))
 
     def hook(step: CommitStep, name: str) -> None:
@@ -124,7 +124,7 @@ def collecting_at(url: str, moment: int) -> Callable[[CommitStep, str], None]:
 
 
 @pytest.mark.parametrize("moment", range(20))
-def test_a_collection_at_any_step_of_a_writer_takes_nothing_from_it(tmp_path: Path, moment: int) -> None:
+def test_a_collection_at_any_step_of_a_writer_removes_nothing_it_needs(tmp_path: Path, moment: int) -> None:
     url = str(tmp_path / "store")
     first = commit(Store.create(url), sample(1))
     writer = Store.open(url, on_step=collecting_at(url, moment))
@@ -138,7 +138,7 @@ def test_a_collection_at_any_step_of_a_writer_takes_nothing_from_it(tmp_path: Pa
 
 
 def write_a_child(store: Store) -> str:
-    """A whole life of a snapshot, with the removal of its parent and an aborted one of the same bytes before it."""
+    """Take a snapshot whose parent is removed meanwhile, after aborting one with the same bytes."""
     aborted = begin(store, 8)
     store.write_snapshot(sample(8, balance=8))
     append(store, Abort(aborted, "no", 0))
@@ -167,7 +167,7 @@ def test_a_snapshot_taken_after_the_log_was_read_is_safe(store: Store) -> None:
 def test_a_snapshot_taken_between_the_decision_and_the_removal_is_safe(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also when the doomed blobs hold the very bytes that the new snapshot writes."""
+    """Even if the blobs to remove hold the same bytes that the new snapshot writes."""
     removed = commit(store, sample(1, balance=8))
     commit(store, sample(2))
     append(store, Remove(removed, "retention", 0))
@@ -175,17 +175,17 @@ def test_a_snapshot_taken_between_the_decision_and_the_removal_is_safe(
     decide = garbage_collection._unneeded
 
     def decide_slowly(listed: dict[int, list[str]], state: LogState) -> list[str]:
-        doomed = decide(listed, state)
+        removable = decide(listed, state)
         children.append(write_a_child(Store.open(store.url)))
-        return doomed
+        return removable
 
     monkeypatch.setattr(garbage_collection, "_unneeded", decide_slowly)
     assert len(collect(Store.open(store.url)).names) > 0
     assert store.load(children[0]) == sample(9, balance=8)
 
 
-def test_an_empty_blob_directory_goes_when_its_snapshot_is_over(store: Store) -> None:
-    """S2: a disk that is full lets a directory be made, and no blob."""
+def test_an_empty_blob_directory_is_removed_when_its_snapshot_ends(store: Store) -> None:
+    """S2: on a full disk a directory can be made, but no blob."""
     name = begin(store, 1)
     directory = Path(store.url) / f"blobs/{0:020d}"
     directory.mkdir()
@@ -199,13 +199,13 @@ def test_an_empty_blob_directory_goes_when_its_snapshot_is_over(store: Store) ->
 @pytest.mark.parametrize(
     "stray", ["tmp/stray", f"blobs/{0:020d}/stray", f"blobs/{0:020d}/notes.txt/deep", "blobs/stray"]
 )
-def test_a_stray_directory_is_left_alone_and_everything_else_goes(store: Store, stray: str) -> None:
+def test_a_stray_directory_is_left_alone_and_all_else_is_removed(store: Store, stray: str) -> None:
     append(store, Remove(commit(store, sample(1)), "retention", 0))
     directory = Path(store.url) / stray
     directory.mkdir(parents=True)
     (Path(store.url) / "tmp" / "zz-left").write_bytes(b"123")
-    foreseen, collected = collect(store, dry_run=True), collect(store)
-    assert foreseen.names == collected.names
+    planned, collected = collect(store, dry_run=True), collect(store)
+    assert planned.names == collected.names
     assert len(collected.names) == 6
     assert not [path for path in Path(store.url).glob("blobs/*/*") if path.is_file()]
     assert not list(Path(store.url).glob("tmp/zz*"))

@@ -36,7 +36,7 @@ def taken_at(*times_us: int) -> LogState:
 
 
 def counters(planned: RetentionPlan) -> list[int]:
-    """Which are kept, by number."""
+    """Return the numbers of the snapshots that are kept."""
     return [int(kept.split("-")[1]) for kept in planned.kept]
 
 
@@ -47,19 +47,19 @@ def test_zeros_keep_everything() -> None:
     assert planned.at_us == 9
 
 
-def test_the_newest_so_many_are_kept() -> None:
+def test_the_given_number_of_newest_snapshots_is_kept() -> None:
     planned = plan(taken_at(0, 1, 2, 3), 2, 0, 0, 0)
     assert counters(planned) == [3, 4]
     assert planned.removed == (name(1), name(2))
 
 
-def test_an_hour_keeps_its_newest_and_hours_without_any_do_not_count() -> None:
+def test_an_hour_keeps_its_newest_and_empty_hours_do_not_count() -> None:
     state = taken_at(0, 1, HOUR_US, HOUR_US + 1, 50 * HOUR_US, 50 * HOUR_US + 1)
     assert counters(plan(state, 0, 2, 0, 0)) == [4, 6]
     assert counters(plan(state, 0, 9, 0, 0)) == [2, 4, 6]
 
 
-def test_a_day_keeps_its_newest_beside_hours_and_the_last() -> None:
+def test_a_day_keeps_its_newest_in_addition_to_hours_and_the_last() -> None:
     state = taken_at(0, HOUR_US, DAY_US, DAY_US + 1, 2 * DAY_US, 2 * DAY_US + HOUR_US)
     assert counters(plan(state, 0, 0, 2, 0)) == [4, 6]
     planned = plan(state, 1, 2, 3, 0)
@@ -67,12 +67,12 @@ def test_a_day_keeps_its_newest_beside_hours_and_the_last() -> None:
     assert planned.kept[name(6)] == ("newest", "last", "hour", "day")
 
 
-def test_a_clock_that_jumped_neither_saves_nor_dooms() -> None:
+def test_a_clock_jump_neither_keeps_nor_removes_a_snapshot() -> None:
     state = taken_at(0, 900 * DAY_US, 1 * DAY_US, 2 * DAY_US)
     assert counters(plan(state, 0, 0, 2, 0)) == [3, 4]
 
 
-def test_pinned_ones_the_newest_and_what_the_epoch_was_restored_from_stay() -> None:
+def test_pinned_newest_and_restored_snapshots_stay() -> None:
     entries = [*complete(1, 0), *complete(2, 1), *complete(3, 2), *complete(4, 3), Pin(name(1), True, 0)]
     state = fold(*entries, EpochStart(2, 5, restored=name(3)))
     planned = plan(state, 1, 0, 0, 0)
@@ -81,7 +81,7 @@ def test_pinned_ones_the_newest_and_what_the_epoch_was_restored_from_stay() -> N
     assert name(3) in plan(after, 1, 0, 0, 0).removed
 
 
-def test_open_and_aborted_ones_are_not_counted() -> None:
+def test_open_and_aborted_snapshots_are_not_counted() -> None:
     state = fold(*complete(1, 0), *complete(2, 1), begin_entry(3), begin_entry(4), Abort(name(4), "no", 0))
     assert counters(plan(state, 1, 0, 0, 0)) == [2]
 
@@ -95,12 +95,12 @@ def test_a_negative_number_is_refused() -> None:
         plan(LogState(), -1, 0, 0, 0)
 
 
-# Property: whatever the log is, E8 holds of every plan.
+# Property: for any log, E8 holds for every plan.
 
 
 @st.composite
 def logs(draw: st.DrawFn) -> list[Entry]:
-    """A log as several writers could have made it: begins with parents, outcomes, pins, removals, epochs."""
+    """A log that several writers could have written: begins with parents, outcomes, pins, removals, epochs."""
     entries: list[Entry] = []
     epoch = 1
     for counter in range(1, draw(st.integers(1, 12))):
@@ -137,13 +137,13 @@ def test_E8_a_plan_covers_every_snapshot_and_keeps_the_required(
     planned = plan(state, last, hourly, daily, 0)
     assert {*planned.kept} | {*planned.removed} == {*state.committed}
     assert not {*planned.kept} & {*planned.removed}
-    gone = {*planned.removed}
-    assert not gone & state.pinned
-    assert state.newest_complete not in gone
-    assert state.restored not in gone
-    assert not gone & {*state.open}
+    removed = {*planned.removed}
+    assert not removed & state.pinned
+    assert state.newest_complete not in removed
+    assert state.restored not in removed
+    assert not removed & {*state.open}
     if not last and not hourly and not daily:
-        assert not gone
+        assert not removed
     assert {*list(state.committed)[len(state.committed) - last :]} <= {*planned.kept}
     free = [one for one, reasons in planned.kept.items() if {*reasons} <= {"hour", "day", "last"}]
     assert len(free) <= last + hourly + daily
@@ -186,7 +186,7 @@ def test_applying_a_plan_logs_the_removals_and_sweeps(store: Store) -> None:
     assert collect(store).names == ()
 
 
-def test_a_dry_run_says_exactly_what_would_go_and_touches_nothing(store: Store) -> None:
+def test_a_dry_run_reports_exactly_what_would_be_removed(store: Store) -> None:
     first = commit(store, sample(1))
     commit(store, sample(2, balance=7), parent=first)
     aborted = begin(store, 3)
@@ -194,11 +194,11 @@ def test_a_dry_run_says_exactly_what_would_go_and_touches_nothing(store: Store) 
     append(store, Abort(aborted, "no", 0))
     planned = plan(store.state(), 1, 0, 0, 0)
     before = files_of(Path(store.url))
-    foretold = retention.apply(store, planned, dry_run=True)
+    predicted = retention.apply(store, planned, dry_run=True)
     assert files_of(Path(store.url)) == before
     done = retention.apply(store, planned)
-    assert (foretold.removed, foretold.collected.names) == (done.removed, done.collected.names) != ((), ())
-    assert foretold.collected.bytes == done.collected.bytes
+    assert (predicted.removed, predicted.collected.names) == (done.removed, done.collected.names) != ((), ())
+    assert predicted.collected.bytes == done.collected.bytes
     after = files_of(Path(store.url))
     assert {file for file in before if file.startswith("blobs/")} - {*after} == {*done.collected.names}
 
@@ -212,7 +212,7 @@ def test_a_snapshot_pinned_after_the_plan_stays(store: Store) -> None:
     assert store.load(names[0]) == sample(1, balance=1)
 
 
-def test_an_open_snapshot_and_what_it_shares_with_its_removed_parent_stay(store: Store) -> None:
+def test_an_open_snapshot_and_blobs_shared_with_its_removed_parent_stay(store: Store) -> None:
     parent = commit(store, sample(1))
     commit(store, sample(2, balance=2))
     child = begin(store, 3, parent=parent)

@@ -1,4 +1,4 @@
-"""What people type, and the snapshot they mean."""
+"""The names of snapshots that people type, and the snapshots they mean."""
 
 from pathlib import Path
 
@@ -18,26 +18,26 @@ def store(tmp_path: Path) -> Store:
     return store
 
 
-def test_latest_an_id_and_a_unique_beginning_are_understood(store: Store) -> None:
+def test_latest_an_id_and_a_unique_prefix_are_resolved(store: Store) -> None:
     assert store.resolve("latest") == str(sample_id(12))
     assert store.resolve(str(sample_id(1))) == str(sample_id(1))
     assert store.resolve("000001-00000012") == str(sample_id(12))
 
 
 @pytest.mark.parametrize("name", ["000001-0000000", "0"])
-def test_a_beginning_of_several_names_them(store: Store, name: str) -> None:
+def test_an_ambiguous_prefix_is_refused_with_its_snapshots(store: Store, name: str) -> None:
     with pytest.raises(SnapshotNotFound, match=f"{sample_id(1)}, {sample_id(2)}"):
         store.resolve(name)
 
 
 @pytest.mark.parametrize("name", ["", "000009", "last"])
-def test_an_unknown_name_is_answered_with_the_known_ones(store: Store, name: str) -> None:
+def test_an_unknown_name_is_refused_with_the_known_ones(store: Store, name: str) -> None:
     with pytest.raises(SnapshotNotFound, match=f"no such snapshot; complete ones are: {sample_id(1)}") as caught:
         store.resolve(name)
     assert caught.value.exit_code == 2
 
 
-def test_in_an_empty_store_the_next_step_is_said(tmp_path: Path) -> None:
+def test_in_an_empty_store_the_error_names_the_next_step(tmp_path: Path) -> None:
     for name in ("latest", "000001"):
         with pytest.raises(SnapshotNotFound, match="strobe snapshot take"):
             Store.create(tmp_path / name).resolve(name)
@@ -56,7 +56,7 @@ def test_open_aborted_and_removed_snapshots_are_named_as_such(store: Store) -> N
         store.resolve(str(sample_id(1)))
 
 
-def test_of_many_only_the_newest_are_shown(store: Store) -> None:
+def test_of_many_snapshots_only_the_newest_are_named(store: Store) -> None:
     for counter in range(30, 40):
         commit(store, sample(counter))
     with pytest.raises(SnapshotNotFound, match=f"{sample_id(39)} and 8 older"):

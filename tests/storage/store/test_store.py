@@ -1,4 +1,4 @@
-"""Making, opening and refusing stores."""
+"""Creating, opening and refusing stores."""
 
 import json
 from pathlib import Path
@@ -39,7 +39,7 @@ def test_a_file_url_with_a_host_is_refused() -> None:
         Store.open("file://store")
 
 
-def test_a_path_without_a_store_is_refused_with_the_way_out(tmp_path: Path) -> None:
+def test_a_path_without_a_store_is_refused_with_a_reason(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("?")
     (tmp_path / "empty").mkdir()
     for name, problem in (
@@ -64,29 +64,29 @@ def test_creating_never_touches_a_store_or_foreign_files(tmp_path: Path) -> None
     assert [path.name for path in (tmp_path / "home").iterdir()] == ["letter.txt"]
 
 
-def test_a_creation_that_was_interrupted_is_taken_up_again(tmp_path: Path) -> None:
+def test_an_interrupted_creation_is_completed(tmp_path: Path) -> None:
     for name in ("log", "blobs", "tmp"):
         (tmp_path / "store" / name).mkdir(parents=True)
     assert Store.open_or_create(tmp_path / "store").list() == []
 
 
-@pytest.mark.parametrize("looks", range(3))
+@pytest.mark.parametrize("listings", range(3))
 def test_a_store_just_made_by_another_process_is_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listings: int
 ) -> None:
-    """The other has made it, and its first entry, after so many looks at what is there."""
+    """The other process makes the store and its first entry after this many listings of directories."""
     url, names, seen = tmp_path / "store", Disk.names, 0
 
-    def look(backend: Disk, directory: str) -> list[str]:
+    def list_names(backend: Disk, directory: str) -> list[str]:
         nonlocal seen
         found, seen = names(backend, directory), seen + 1
-        if seen == looks:
+        if seen == listings:
             monkeypatch.setattr(Disk, "names", names)
             begin(Store.create(url), 1)
         return found
 
-    if looks:
-        monkeypatch.setattr(Disk, "names", look)
+    if listings:
+        monkeypatch.setattr(Disk, "names", list_names)
     else:
         begin(Store.create(url), 1)
     assert Store.open_or_create(url).state().next_position in (0, 1)

@@ -1,4 +1,4 @@
-"""What the tests of `strobe up` and of its children share."""
+"""Fixtures shared by the tests of `strobe up` and its children."""
 
 import os
 

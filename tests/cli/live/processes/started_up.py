@@ -1,4 +1,4 @@
-"""`strobe up`, started for tests."""
+"""Helpers for the tests of `strobe up`."""
 
 import signal
 import sys
@@ -22,7 +22,7 @@ def status_of(**changes):
 
 
 def interrupted(program):
-    """Interrupt it once, and return how it ended."""
+    """Interrupt the program once, and return its output and exit code."""
     program.send_signal(signal.SIGINT)
     out, err = program.communicate(timeout=60)
     return Result(program.returncode, out, err)

@@ -1,4 +1,4 @@
-"""`strobe coordinator`: where it listens, what it logs, and how it ends."""
+"""`strobe coordinator`: its listening addresses, log and exit codes."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from strobe.storage.entries.log_file import entry_name
 
 @contextmanager
 def running_coordinator(store, *words):
-    """Run a coordinator; give it, and all that it has logged when it listens."""
+    """Run a coordinator; yield it and the lines that it has logged until it listens."""
     command = [sys.executable, "-m", "strobe.cli", "coordinator", BANK, "--store", str(store), "--create", *words]
     with subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True) as coordinator:
         try:
@@ -35,10 +35,10 @@ def running_coordinator(store, *words):
 
 
 def test_it_listens_on_loopback_by_default(tmp_path):
-    """Whoever can reach its ports can take part: nobody else can, by default."""
+    """Everybody who can reach its ports can take part, so by default only this host can."""
     defaults = CoordinatorSettings()
     assert (defaults.listen, defaults.api) == ("127.0.0.1:7400", "127.0.0.1:7480")
-    # These very ports may be taken on a machine that runs tests.
+    # The default ports may be in use on a machine that runs tests.
     here = ("--listen", "127.0.0.1:0", "--api", "127.0.0.1:0")
     with running_coordinator(tmp_path / "here", *here) as (coordinator, _):
         assert [host for host, _ in listening(coordinator.pid)] == ["127.0.0.1", "127.0.0.1"]
@@ -50,10 +50,13 @@ def test_it_listens_on_loopback_by_default(tmp_path):
 def test_its_log_is_one_json_object_per_line_on_request(tmp_path):
     addresses = ("--listen", "127.0.0.1:0", "--api", "127.0.0.1:0")
     with running_coordinator(tmp_path / "store", *addresses, "--json-logs") as (coordinator, lines):
-        said = [json.loads(line) for line in lines]
-        assert [one["event"] for one in said if one["event"] in ("started", "listening")] == ["started", "listening"]
-        assert all(one["level"] == "info" and one["at"].endswith("+00:00") for one in said)
-        assert said[0]["store"] == str(tmp_path / "store")
+        events = [json.loads(line) for line in lines]
+        assert [event["event"] for event in events if event["event"] in ("started", "listening")] == [
+            "started",
+            "listening",
+        ]
+        assert all(event["level"] == "info" and event["at"].endswith("+00:00") for event in events)
+        assert events[0]["store"] == str(tmp_path / "store")
         coordinator.send_signal(signal.SIGTERM)
         assert coordinator.wait(30) == 0
         assert [json.loads(line)["level"] for line in coordinator.stderr] == []
@@ -76,7 +79,7 @@ def test_it_ends_on_request_while_its_store_does_not_answer(tmp_path, how, code)
         command = [sys.executable, "-m", "strobe.cli", "coordinator", BANK, "--store", "s3://bucket/shop"]
         with subprocess.Popen(command, cwd=REPOSITORY, env=environment, pass_fds=(lifeline,)) as coordinator:
             try:
-                asking, _ = silent.accept()
+                connection, _ = silent.accept()
                 if isinstance(how, signal.Signals):
                     coordinator.send_signal(how)
                     assert coordinator.wait(30) == code
@@ -84,7 +87,7 @@ def test_it_ends_on_request_while_its_store_does_not_answer(tmp_path, how, code)
                 else:
                     os.close(held)
                     assert coordinator.wait(30) == code
-                asking.close()
+                connection.close()
             finally:
                 coordinator.kill()
     os.close(lifeline)

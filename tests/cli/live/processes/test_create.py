@@ -1,4 +1,4 @@
-"""A store is made only by `--create`; every other command leaves a place without a store as it is."""
+"""Only `--create` creates a store. Every other command leaves a path without a store unchanged."""
 
 import pytest
 from tests.cli.command_line import BANK, refused, run
@@ -24,7 +24,7 @@ COMMANDS = {
 
 @pytest.fixture(params=PLACES)
 def place(request, tmp_path):
-    """A path without a store, and what is said of it."""
+    """A path without a store, and the error text for it."""
     path = tmp_path / "data" / request.param
     if request.param != "absent":
         path.mkdir(parents=True)
@@ -35,12 +35,12 @@ def place(request, tmp_path):
 
 @pytest.mark.parametrize("command", ["up", "coordinator"])
 def test_without_create_a_system_does_not_start_without_a_store(place, tmp_path, command):
-    path, said = place
+    path, expected = place
     before = everything(tmp_path)
     result = run(command, BANK, "--store", path)
-    refused(result, f"store {path}: {said}; check the path", "If this is the first start of the system")
+    refused(result, f"store {path}: {expected}; check the path", "If this is the first start of the system")
     assert result.err.rstrip().endswith(f"strobe {command} {BANK} --store {path} --create")
-    assert ("or mount the file system" in result.error) == (said == "is empty")
+    assert ("or mount the file system" in result.error) == (expected == "is empty")
     assert everything(tmp_path) == before
 
 
@@ -60,7 +60,7 @@ def test_other_commands_create_no_store(place, tmp_path, command):
     assert everything(tmp_path) == before
 
 
-def test_a_new_store_has_no_identity_that_could_be_waited_for(tmp_path):
+def test_create_and_store_id_cannot_be_combined(tmp_path):
     result = run("coordinator", BANK, "--store", tmp_path / "store", "--create", "--store-id", "5a0cf9d2")
     refused(result, "--create makes a new store, and --store-id waits for an existing one")
     assert everything(tmp_path) == {}

@@ -14,24 +14,24 @@ from tests.support.listening import listening
 
 from strobe.cli.live.node import _coordinator_at
 
-NOBODY = "127.0.0.1:1"  # nobody listens there: a node waits for its coordinator
+NOBODY = "127.0.0.1:1"  # nothing listens there, so a node waits for its coordinator
 OWN_LOOP = str(REPOSITORY / "examples" / "own_loop.toml")
 
 
 @pytest.fixture
 def loggers():
-    """A node sends what is logged to stderr; afterwards that is as it was."""
+    """Restore the loggers, which a node redirects to stderr."""
     known = [logging.getLogger(name) for name in ("strobe", "asyncio")]
-    before = [(one.handlers, one.level, one.propagate) for one in known]
+    before = [(logger.handlers, logger.level, logger.propagate) for logger in known]
     yield
-    for one, (handlers, level, propagate) in zip(known, before, strict=True):
-        one.handlers, one.propagate = handlers, propagate
-        one.setLevel(level)
+    for logger, (handlers, level, propagate) in zip(known, before, strict=True):
+        logger.handlers, logger.propagate = handlers, propagate
+        logger.setLevel(level)
 
 
 @contextmanager
 def waiting_node(*words, **how):
-    """Run a node that waits for its coordinator; give it when it has said so."""
+    """Run a node that waits for its coordinator; yield it when it has logged that."""
     command = [sys.executable, "-m", "strobe.cli", "node", BANK, "--name", "a", "--coordinator", NOBODY, *words]
     with subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True, **how) as node:
         try:
@@ -58,7 +58,7 @@ def test_a_coordinator_on_all_interfaces_must_be_named_on_another_host(given, li
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
-def test_a_signal_ends_it_in_good_order(number, code):
+def test_a_signal_ends_it_cleanly(number, code):
     with waiting_node() as (node, _):
         node.send_signal(number)
         assert node.wait(30) == code
@@ -85,8 +85,8 @@ def test_it_ends_when_its_parent_has_ended():
 
 def test_its_log_is_one_json_object_per_line_on_request():
     with waiting_node("--json-logs") as (_, line):
-        said = json.loads(line)
-        assert (said["level"], said["process"]) == ("warning", "a")
+        entry = json.loads(line)
+        assert (entry["level"], entry["process"]) == ("warning", "a")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Commands that speak to a running system, whose API a test answers: `restore`, `leave` and `snapshot take`."""
+"""`restore`, `leave` and `snapshot take`, with a test server in place of the API of a running system."""
 
 import json
 import threading
@@ -15,13 +15,13 @@ from strobe.runtime.messages.api_documents import Trouble
 
 
 class Coordinator(ThreadingHTTPServer):
-    """Answers everything with `answer`, and keeps what it was asked."""
+    """Answers every request with `answer`, and records it in `requests`."""
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Answering)
         self.code = 200
         self.answer = {}
-        self.asked = []
+        self.requests = []
         self.status = None
         self.may_answer = threading.Event()
         self.may_answer.set()
@@ -34,7 +34,7 @@ class Coordinator(ThreadingHTTPServer):
 class Answering(BaseHTTPRequestHandler):
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.asked.append((self.path, json.loads(body)))
+        self.server.requests.append((self.path, json.loads(body)))
         assert self.server.may_answer.wait(60)
         self._answer(json.dumps(self.server.answer).encode())
 
@@ -74,17 +74,17 @@ def test_restore_prints_the_new_epoch_and_the_undone_events(coordinator):
         "  a: 1,234 events undone",
         "  b: 12 events undone",
     ]
-    ((path, asked),) = coordinator.asked
+    ((path, request),) = coordinator.requests
     assert path == "/v1/restore"
-    assert (asked["snapshot"], asked["fork"]) == ("000002-00000007", False)
+    assert (request["snapshot"], request["fork"]) == ("000002-00000007", False)
 
 
 def test_restore_uses_the_latest_by_default_and_forks_only_on_request(coordinator):
     coordinator.answer = RESTORED | {"restored": None}
     result = run("restore", "--fork", "--api", coordinator.api, "--json")
     assert result.document == RESTORED | {"restored": None}
-    asked = coordinator.asked[0][1]
-    assert (asked["snapshot"], asked["fork"]) == ("latest", True)
+    request = coordinator.requests[0][1]
+    assert (request["snapshot"], request["fork"]) == ("latest", True)
     assert "rolled back to the beginning" in run("restore", "--api", coordinator.api).out
 
 
@@ -92,7 +92,7 @@ def test_restore_waits_as_long_as_requested(coordinator):
     coordinator.answer = RESTORED
     for words, seconds in (((), 60.0), (("--timeout", "2.5"), 2.5)):
         assert run("restore", "--api", coordinator.api, *words).code == 0
-        assert coordinator.asked[-1][1]["timeout_s"] == seconds
+        assert coordinator.requests[-1][1]["timeout_s"] == seconds
     assert "--timeout SECONDS" in run("restore", "--help").out
 
 
@@ -106,7 +106,7 @@ def test_a_refused_restore_prints_the_reason_and_sets_the_exit_code(coordinator,
 
 
 @pytest.mark.parametrize("command", [["restore"], ["leave", "d"], ["snapshot", "take"]])
-def test_the_system_that_is_meant_must_be_named_and_be_there(tmp_path, command):
+def test_the_system_must_be_named_and_must_run(tmp_path, command):
     refused(run(*command), "name the system: --store DIR, or --api HOST:PORT")
     refused(run(*command, "--store", "x", "--api", "y:1"), "name the system")
     result = run(*command, "--api", "127.0.0.1:1")
@@ -120,7 +120,7 @@ def test_the_system_that_is_meant_must_be_named_and_be_there(tmp_path, command):
 def test_leave_prints_the_leaving_process(coordinator):
     coordinator.answer = {"accepted": "process d leaves as soon as the view is settled"}
     assert run("leave", "d", "--api", coordinator.api) == (0, "d is leaving\n", "")
-    assert coordinator.asked[0][0] == "/v1/processes/d/leave"
+    assert coordinator.requests[0][0] == "/v1/processes/d/leave"
     assert run("leave", "d", "--api", coordinator.api, "--json").document == coordinator.answer
 
 
@@ -128,7 +128,7 @@ def test_take_prints_the_outcome_and_an_abort_is_a_failure(coordinator):
     coordinator.answer = {"id": "000001-00000002-coordinator", "outcome": "committed", "reason": ""}
     result = run("snapshot", "take", "--from", "a", "--from", "b", "--api", coordinator.api)
     assert result == (0, "000001-00000002-coordinator committed\n", "")
-    assert coordinator.asked[0][1]["initiators"] == ["a", "b"]
+    assert coordinator.requests[0][1]["initiators"] == ["a", "b"]
     coordinator.answer |= {"outcome": "aborted", "reason": "process b crashed"}
     result = run("snapshot", "take", "--api", coordinator.api)
     assert (result.code, result.out) == (1, "")
@@ -136,7 +136,7 @@ def test_take_prints_the_outcome_and_an_abort_is_a_failure(coordinator):
 
 
 @pytest.mark.parametrize(
-    ("status", "told"),
+    ("status", "reason"),
     [
         ({"processes": [process_of("a", "running"), process_of("b", "waiting")]}, "it waits for b to run"),
         ({"rolling_back": True}, "a rollback is in progress"),
@@ -150,14 +150,14 @@ def test_take_prints_the_outcome_and_an_abort_is_a_failure(coordinator):
         ({}, None),
     ],
 )
-def test_take_reports_once_what_delays_the_snapshot(coordinator, monkeypatch, status, told):
-    """Where nobody sees the seconds pass as well: into a pipe."""
+def test_take_reports_once_what_delays_the_snapshot(coordinator, monkeypatch, status, reason):
+    """Also if stderr is not a terminal."""
     monkeypatch.setattr(taking, "SOON_S", 0.0)
     coordinator.answer = {"id": "000001-00000002-coordinator", "outcome": "committed", "reason": ""}
     coordinator.status = status_of(**status)
-    coordinator.may_answer.clear()  # before it was asked what it waits for
+    coordinator.may_answer.clear()  # until the status is requested
     result = run("snapshot", "take", "--api", coordinator.api)
-    note = f"the snapshot is not complete yet: {told}\n" if told else ""
+    note = f"the snapshot is not complete yet: {reason}\n" if reason else ""
     assert result == (0, "000001-00000002-coordinator committed\n", note)
 
 
@@ -178,7 +178,7 @@ def test_take_works_without_a_reason_for_the_delay(coordinator, monkeypatch):
     ],
 )
 @pytest.mark.parametrize("command", [["restore"], ["snapshot", "take"]])
-def test_a_timeout_or_a_host_that_cannot_be_is_an_error_of_one_line(command, words, code):
+def test_an_invalid_timeout_or_host_is_an_error_of_one_line(command, words, code):
     result = run(*command, "--api", "127.0.0.1:1", *words)
     assert result.code == code
     assert result.error

@@ -1,4 +1,4 @@
-"""The children of `strobe up`: their logs, restarts and ends."""
+"""The children of `strobe up`: their logs, restarts and exits."""
 
 import os
 import signal
@@ -62,7 +62,7 @@ def test_a_log_that_is_too_long_is_truncated_while_its_child_writes(tmp_path, mo
     os.close(write)
 
 
-def test_of_a_long_log_only_the_end_is_read(tmp_path, lifeline, monkeypatch):
+def test_only_the_end_of_a_long_log_is_read(tmp_path, lifeline, monkeypatch):
     monkeypatch.setattr(child_log, "_TAIL_BYTES", 30)
     child = child_that(tmp_path, "print('10:00 error: too long ago'); print('.' * 20); print('10:00 error: the last')")
     child.start(lifeline)
@@ -72,16 +72,16 @@ def test_of_a_long_log_only_the_end_is_read(tmp_path, lifeline, monkeypatch):
     assert child.last_error() == ""
 
 
-def test_what_a_command_ends_with_is_its_last_error_in_one_line(tmp_path, lifeline):
-    said = "10:00 error: something else\\n  set in\\nerror: cannot listen at\\n  127.0.0.1:1: taken;\\n  free it"
-    child = child_that(tmp_path, f"print('{said}')")
+def test_the_last_error_in_a_log_is_joined_into_one_line(tmp_path, lifeline):
+    text = "10:00 error: something else\\n  set in\\nerror: cannot listen at\\n  127.0.0.1:1: taken;\\n  free it"
+    child = child_that(tmp_path, f"print('{text}')")
     child.start(lifeline)
     ended(child)
     assert child.last_error() == "cannot listen at 127.0.0.1:1: taken; free it"
 
 
 def test_a_log_shared_with_another_coordinator_shows_only_the_final_error(tmp_path, lifeline):
-    """Whoever starts a second one for the same store is told why that cannot be, and nothing of the first one."""
+    """A second coordinator for the same store: only its own error is shown, without log lines of the first one."""
     log = [
         "12:00:01.000 begun snapshot=000001-00000003-coordinator",
         "error: a coordinator runs for the store already (pid 7); stop",
@@ -104,7 +104,7 @@ def test_a_child_that_ends_without_an_error_is_shown_with_its_log_tail(tmp_path,
     )
 
 
-def test_a_child_that_ends_again_and_again_is_started_ever_later(tmp_path, lifeline, monkeypatch):
+def test_a_child_that_keeps_ending_is_restarted_with_back_off(tmp_path, lifeline, monkeypatch):
     now = [100.0]
     monkeypatch.setattr(children, "time", SimpleNamespace(monotonic=lambda: now[0]))
     child = child_that(tmp_path, "print('I end', flush=True); raise SystemExit(1)")
@@ -115,11 +115,11 @@ def test_a_child_that_ends_again_and_again_is_started_ever_later(tmp_path, lifel
         waits.append(round(child.restart_at_s - now[0], 3))
     assert waits == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
     child.start(lifeline)
-    now[0] += 60.0  # it has lived for long
+    now[0] += 60.0  # it has run for long
     assert ended(child) == 1
     assert child.restart_at_s == pytest.approx(now[0] + children.RESTART_S_MIN)
     assert child.starts == 9
-    assert child.tail() == "I end"  # what it said when it was started before is not shown again
+    assert child.tail() == "I end"  # the output of earlier starts is not shown again
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_which_children_end_everything(tmp_path, name, code):
 
 
 def test_a_coordinator_gets_the_newest_entry_until_the_log_was_replaced(tmp_path):
-    """S1: the next one waits for a store with that entry; one that has found another log is not to wait for it."""
+    """S1: the next coordinator waits for a store with that entry, but not after the log was found replaced."""
     with supervising_on(tmp_path, ["b"]) as supervisor:
         coordinator = supervisor._add("coordinator", ["coordinator"])
         for position in (7, 9):
@@ -163,12 +163,12 @@ def test_a_coordinator_gets_the_newest_entry_until_the_log_was_replaced(tmp_path
 
 
 def test_a_coordinator_that_cannot_restart_is_tried_several_times(tmp_path):
-    """E7: its port may be taken for a moment."""
+    """E7: its port may be in use for a moment."""
     with supervising_on(tmp_path, ["b"]) as supervisor:
         coordinator, node = supervisor._add("coordinator", []), supervisor._add("b", [])
         coordinator.starts = node.starts = 2
         for _ in range(2):
-            supervisor._judge(coordinator, -9)  # it was there meanwhile: what was before does not count
+            supervisor._judge(coordinator, -9)  # it has run in between: earlier failures do not count
             for _ in range(supervising.RETURNS_MAX):
                 supervisor._judge(coordinator, 3)
         assert not coordinator.ended
@@ -178,7 +178,7 @@ def test_a_coordinator_that_cannot_restart_is_tried_several_times(tmp_path):
 
 
 def test_nodes_do_not_wait_for_an_ended_coordinator(tmp_path):
-    """They are ended by the lifeline, at once."""
+    """The lifeline ends them at once."""
     until_cut = "import os; os.read(int(os.environ['STROBE_LIFELINE']), 1)"
     supervisor = supervising_on(tmp_path, [], program=[sys.executable, "-c"])
 
@@ -219,7 +219,7 @@ def test_E14_a_full_disk_is_reported_though_the_coordinator_cannot_log_it(tmp_pa
 
 def test_an_interrupt_during_the_start_ends_at_once():
     interrupted = SimpleNamespace(start=lambda _: signal.raise_signal(signal.SIGINT))
-    # Tests that run in the background of a shell were started with interrupts ignored.
+    # A shell starts background jobs with SIGINT ignored, so tests may have been started like that.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
@@ -229,8 +229,8 @@ def test_an_interrupt_during_the_start_ends_at_once():
 
 
 def test_a_restarted_child_registers_as_part_of_the_same_run(tmp_path):
-    said = "import sys; print(sys.argv[sys.argv.index('--run') + 1], flush=True); raise SystemExit(1)"
-    with supervising_on(tmp_path, [], program=[sys.executable, "-c", said]) as supervisor:
+    script = "import sys; print(sys.argv[sys.argv.index('--run') + 1], flush=True); raise SystemExit(1)"
+    with supervising_on(tmp_path, [], program=[sys.executable, "-c", script]) as supervisor:
         supervisor.add_node("a", "127.0.0.1:1")
         supervisor.add_node("b", "127.0.0.1:1")
         while supervisor.starts("a") < 3 or supervisor.starts("b") < 2:

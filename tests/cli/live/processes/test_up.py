@@ -39,7 +39,7 @@ from strobe.storage import Store
 
 @contextmanager
 def started_up(*words, cwd=REPOSITORY):
-    """Run `strobe up` in a process of its own, from when it says that the system runs; in the end it is killed."""
+    """Run `strobe up` in a separate process; yield it when it reports that the system runs, and kill it in the end."""
     command = [sys.executable, "-m", "strobe.cli", "up", *map(str, words), "--create"]
     with subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
         try:
@@ -53,7 +53,7 @@ def started_up(*words, cwd=REPOSITORY):
 
 
 def all_running(store):
-    """Tell whether a coordinator answers, and says that everybody runs."""
+    """Return whether a coordinator answers and reports that every process runs."""
     try:
         status = Client.of_store(str(store)).status()
     except TransportError:
@@ -73,7 +73,7 @@ def assert_gone(pids):
 
 
 def test_an_interrupt_takes_a_last_snapshot_to_continue_from(tmp_path):
-    """R1, E1: the example that runs in the simulator runs live, unchanged; --json is one document."""
+    """R1, E1: the example that runs in the simulator runs live, unchanged; --json prints one document."""
     store = tmp_path / "store"
     with started_up(BANK, "--interval", "0", "--store", store) as program:
         pids = children_of(program.pid)
@@ -101,7 +101,7 @@ def test_an_interrupt_takes_a_last_snapshot_to_continue_from(tmp_path):
 def test_a_second_interrupt_ends_at_once(tmp_path):
     with started_up(BANK, "--store", tmp_path / "store") as program:
         pids = children_of(program.pid)
-        os.kill(pids[0], signal.SIGSTOP)  # the coordinator does not answer: nothing ends in good order
+        os.kill(pids[0], signal.SIGSTOP)  # the coordinator does not answer, so nothing ends cleanly
         program.send_signal(signal.SIGINT)
         program.send_signal(signal.SIGTERM)
         _, err = program.communicate(timeout=60)
@@ -116,11 +116,11 @@ def test_children_end_when_their_parent_is_killed(tmp_path):
         watched = [os.pidfd_open(pid) for pid in pids]
         program.kill()
         program.communicate()
-        for pid, one in zip(pids, watched, strict=True):
+        for pid, pidfd in zip(pids, watched, strict=True):
             poll = select.poll()
-            poll.register(one, select.POLLIN)
+            poll.register(pidfd, select.POLLIN)
             assert poll.poll(30_000), f"child {pid} lives on"
-            os.close(one)
+            os.close(pidfd)
 
 
 def test_a_process_that_cannot_run_stops_everything_with_its_reason(tmp_path):
@@ -159,7 +159,7 @@ def test_bad_input_is_refused_before_anything_is_started(tmp_path, monkeypatch, 
 
 
 def test_a_store_that_cannot_be_written_is_an_error_that_names_it(tmp_path):
-    """S1: as `strobe coordinator` says it."""
+    """S1: the same message as from `strobe coordinator`."""
     (tmp_path / "file").touch()
     for words in ((), ("--create",)):
         refused(run("up", BANK, "--store", tmp_path / "file", *words), f"store {tmp_path}/file: is not a directory")
@@ -187,7 +187,7 @@ def test_programs_with_their_own_loop_are_left_to_the_user(tmp_path, monkeypatch
 
 
 def test_a_departed_process_is_reported_and_started_only_when_needed(tmp_path, monkeypatch, capsys):
-    """E2: started again, it would join anew, which nobody has asked for."""
+    """E2: if it were started, it would join again, which nobody has requested."""
 
     class Fake(Supervisor):
         def _await_coordinator(self, child):
@@ -203,8 +203,8 @@ def test_a_departed_process_is_reported_and_started_only_when_needed(tmp_path, m
         supervisor.needed("c")
         supervisor.tick()
         assert supervisor.starts("c") == 1
-    told = capsys.readouterr().err.splitlines()
-    assert [line.partition(";")[0] for line in told] == [
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(";")[0] for line in lines] == [
         "c has left, and is not started",
         "shop has left, and is not started",
         "till is a program with its own event loop: start it yourself",
@@ -222,7 +222,7 @@ def test_free_ports_are_used_unless_the_file_has_others():
         ]
 
 
-def test_a_port_that_is_set_is_the_one():
+def test_a_configured_port_is_kept():
     with open_system(BANK) as source:
         live = load_live(source)
         api = "coordinator.api=127.0.0.1:7"
@@ -232,7 +232,7 @@ def test_a_port_that_is_set_is_the_one():
 
 
 def test_events_from_before_this_run_are_not_shown_as_new(capsys):
-    """A coordinator that has read its log knows of it; what ends while a coordinator is restarted is told."""
+    """Only events from before the first coordinator are old; those that end during its restart are shown."""
     old, new = finished_of("000001-00000001-x", 50), finished_of("000001-00000002-x", 150)
     rollbacks = [
         RollbackReport(epoch, at_us, None, f"reason {epoch}", None, {}) for epoch, at_us in ((2, 60), (3, 160))
@@ -240,28 +240,28 @@ def test_events_from_before_this_run_are_not_shown_as_new(capsys):
     watch = UpDisplay()
     watch.show(status_of(started_us=100, finished=[old], rollbacks=rollbacks[:1]))
     watch.show(status_of(started_us=200, finished=[old, new], rollbacks=rollbacks))
-    told = capsys.readouterr().err
-    assert "reason 3" in told
-    assert "000001-00000002-x committed" in told
-    assert "reason 2" not in told
-    assert "000001-00000001-x" not in told
+    output = capsys.readouterr().err
+    assert "reason 3" in output
+    assert "000001-00000002-x committed" in output
+    assert "reason 2" not in output
+    assert "000001-00000001-x" not in output
 
 
 @pytest.mark.parametrize(
-    "said",
+    "log_text",
     [
         "12:00:01.000 error: process b ends: boom (m.py:3, in start()) process=b",
         '12:00:01.000 error: process b ends: boom (m.py:3, in start()) process=b traceback="Traceback (most ...):\n'
         '  File "m.py", line 3, in start\n    raise ValueError(error: no)\n    ^^^^^\nValueError: an error: no"',
     ],
 )
-def test_a_failed_child_is_shown_in_one_line_without_its_traceback(tmp_path, lifeline, capsys, said):
-    child = child_that(tmp_path, f"print({said!r}); raise SystemExit(1)")
+def test_a_failed_child_is_shown_in_one_line_without_its_traceback(tmp_path, lifeline, capsys, log_text):
+    child = child_that(tmp_path, f"print({log_text!r}); raise SystemExit(1)")
     child.start(lifeline)
     assert ended(child) == 1
     Session(SimpleNamespace())._show_end(EndedChild("b", 1, child.last_error()))
-    told = "b ended with exit code 1: boom (m.py:3, in start()); it is started again\n"
-    assert capsys.readouterr().err == told
+    expected = "b ended with exit code 1: boom (m.py:3, in start()); it is started again\n"
+    assert capsys.readouterr().err == expected
 
 
 def finished_of(snapshot, ended_us):
@@ -283,7 +283,7 @@ def test_the_table_fits_a_terminal_of_any_width(columns):
     assert any(line.startswith("p") for line in lines)
 
 
-def test_what_happened_is_not_cut_off_on_a_narrow_terminal():
+def test_events_are_not_cut_off_on_a_narrow_terminal():
     console = Console(file=StringIO(), width=40, force_terminal=True)
     console.print(_picture(status_of(), ["rolled back to 000001-00000003-coordinator: undone events: a 17, b 4"]))
     assert "b 4" in Text.from_ansi(console.file.getvalue()).plain
@@ -296,7 +296,7 @@ def test_an_aborted_snapshot_has_no_slowest_part():
     assert "a 0 ms" not in Text.from_ansi(console.file.getvalue()).plain
 
 
-def test_names_are_shown_as_they_are_also_with_brackets():
+def test_names_with_brackets_are_shown_unchanged():
     console = Console(file=StringIO(), width=120, force_terminal=True)
     taken = FinishedSnapshot(
         "000001-00000001-w[/1]", "committed", "", 0, 10, 1, 0, 0, 0, 0, [Part("w[a]", stored=True)]

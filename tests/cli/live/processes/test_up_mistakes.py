@@ -1,4 +1,4 @@
-"""`strobe up` of a system with a mistake in it: refused before it runs, or ended with 1 when it has saved nothing."""
+"""`strobe up` of a system with a mistake: refused before it starts, or exit code 1 if no snapshot completed."""
 
 import threading
 
@@ -31,7 +31,7 @@ mine = System({"a": Late()}, [])
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("class Bad(Branch):\n    restore = Process.restore\n", "Bad has capture() but no restore(): a rollback could"),
         ("class Bad(Branch):\n    def restore(self, state): state.x\n", "AttributeError: 'Account' object has no attr"),
@@ -42,12 +42,12 @@ mine = System({"a": Late()}, [])
         ),
     ],
 )
-def test_E13_a_mistake_in_a_process_is_named_before_anything_is_started(tmp_path, monkeypatch, text, told):
+def test_E13_a_mistake_in_a_process_is_named_before_anything_is_started(tmp_path, monkeypatch, text, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(f'{SYSTEM}{text}mine = System({{"a": Bad()}}, [])\n')
     result = run("up", "mine.py:mine", "--store", "s")
     assert result.code in (1, 2)
-    assert told in result.error
+    assert message in result.error
     assert not (tmp_path / "s").exists()
 
 
@@ -65,7 +65,7 @@ def test_a_run_in_which_no_snapshot_completes_ends_with_1_and_the_reason(tmp_pat
 
 
 def test_a_check_that_does_not_return_is_reported(monkeypatch):
-    """E13: a function of the user's may never return; whoever waits reads what is waited for."""
+    """E13: a function of the user's may never return, so a slow check is reported."""
     monkeypatch.setattr(start_check, "SLOW_S", 0.01)
     reported, notes = threading.Event(), []
 

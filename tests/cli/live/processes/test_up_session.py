@@ -1,4 +1,4 @@
-"""How `strobe up` looks after its children and ends them, without processes: whoever is asked may never answer."""
+"""Supervision and shutdown of the children of `strobe up`, mostly with stand-ins for the processes."""
 
 import sys
 import threading
@@ -27,7 +27,7 @@ ABORTED = TakeResult("000001-00000001-x", "aborted", "b did not answer")
 
 
 def answering(*answers):
-    """Return a function that returns these one after the other, and the last of them for ever; errors are raised."""
+    """Return a function that returns or raises these answers in turn, and then repeats the last one."""
     left = list(answers)
 
     def answered(**_):
@@ -40,7 +40,7 @@ def answering(*answers):
 
 
 class Children:
-    """Stands for a supervisor: its coordinator answers as it is told to, and `gone` is what ends, tick by tick."""
+    """Stands for a supervisor: `status` and `take` answer for its coordinator; `gone` lists what ends at each tick."""
 
     def __init__(self, status, take=None, gone=(), failure=None):
         self.client = SimpleNamespace(status=status, take=take, api="127.0.0.1:1")
@@ -69,7 +69,7 @@ class Children:
 
 @pytest.fixture
 def hanging():
-    """A call that gets no answer before the test is over."""
+    """A call that gets no answer before the test ends."""
     over = threading.Event()
 
     def call(**_):
@@ -82,13 +82,13 @@ def hanging():
 
 @pytest.fixture(autouse=True)
 def in_no_time(monkeypatch):
-    """What would take seconds takes none, unless it is waited for on purpose."""
+    """Remove the pauses between ticks and between polls."""
     monkeypatch.setattr(sessions, "TICK_S", 0.001)
     monkeypatch.setattr(sessions, "POLL_EVERY_S", 0.0)
 
 
-def looked(session):
-    """Have it ask, wait for the answer, and have it look at that; return the session."""
+def polled(session):
+    """Request the status, wait for the answer, process it, and return the session."""
     session._keep_running()
     wait([session._request])
     session._poll_status()
@@ -111,7 +111,7 @@ def test_events_are_shown_once_and_needed_processes_are_started(capsys):
     children = Children(answering(*answers), gone=[[], [EndedChild("b", -9)], [], [EndedChild("c", 0)], []])
     session = Session(children)
     for _ in answers:
-        looked(session)
+        polled(session)
     assert capsys.readouterr().err.splitlines() == [
         "b was killed by SIGKILL; it is started again",
         "slow: channel a->b has waited 3.1 s",
@@ -124,7 +124,7 @@ def test_events_are_shown_once_and_needed_processes_are_started(capsys):
 def test_an_ended_coordinator_is_shown_as_restarted(capsys):
     gone = [[EndedChild("coordinator", -9)], [EndedChild("coordinator", 3, "its port is taken")]]
     session = Session(Children(answering(TransportError("no coordinator answers")), gone=gone))
-    looked(looked(session))
+    polled(polled(session))
     again = "it is started again, and processes continue meanwhile"
     assert capsys.readouterr().err.splitlines() == [
         f"coordinator was killed by SIGKILL; {again}",
@@ -132,8 +132,8 @@ def test_an_ended_coordinator_is_shown_as_restarted(capsys):
     ]
 
 
-def test_what_ends_is_started_again_while_the_coordinator_hangs(hanging):
-    """The loop waits for no answer: with one that hangs for ever, it would not tick twice."""
+def test_children_are_watched_while_the_coordinator_hangs(hanging):
+    """The loop does not wait for an answer. If it did, it would not tick twice."""
     children = Children(hanging)
     session = Session(children)
     for _ in range(3):
@@ -147,7 +147,7 @@ def test_a_hanging_coordinator_is_reported_once_and_not_as_restarted(hanging, mo
     for _ in range(3):
         session._keep_running()
     failed, silent = capsys.readouterr().err.splitlines()
-    assert failed == "b ended with exit code 1: boom; it is started again"  # no report may ever come in its place
+    assert failed == "b ended with exit code 1: boom; it is started again"  # the coordinator may never report it
     assert silent.startswith("the coordinator has not answered for 0 s, and its process 4711 is still there;")
     assert "kill it (kill -9 4711): a new one is started" in silent
     session._show(status_of())
@@ -159,11 +159,11 @@ def test_a_briefly_busy_coordinator_is_not_reported(hanging, capsys):
     assert capsys.readouterr().err == ""
 
 
-# In the end
+# Shutdown
 
 
-def test_a_coordinator_that_hangs_is_waited_for_once_in_the_end(hanging, monkeypatch, capsys):
-    """It is asked for a last snapshot, in vain, and not asked to stop on top of that."""
+def test_a_hanging_coordinator_is_waited_for_once_in_the_end(hanging, monkeypatch, capsys):
+    """If the request for a last snapshot gets no answer, no request to stop follows."""
     monkeypatch.setattr(sessions, "SILENT_S", 0.0)
     monkeypatch.setattr(sessions, "LAST_SNAPSHOT_S", 0.05)
     children = Children(hanging, hanging)
@@ -174,8 +174,8 @@ def test_a_coordinator_that_hangs_is_waited_for_once_in_the_end(hanging, monkeyp
     assert "no last snapshot could be taken (the coordinator does not answer)" in capsys.readouterr().err
 
 
-def test_a_coordinator_that_hangs_when_all_is_stopped_is_not_waited_for(tmp_path, monkeypatch):
-    """Its nodes are ended by the lifeline, and it is killed; STOP_S_MAX is for those who are about to end."""
+def test_a_hanging_coordinator_is_killed_at_the_stop(tmp_path, monkeypatch):
+    """The lifeline ends its nodes, and it is killed. STOP_S_MAX is for children that are about to end."""
     monkeypatch.setattr(supervising, "CLOSE_S_MAX", 0.0)
     until_cut = "import os; os.read(int(os.environ['STROBE_LIFELINE']), 1)"
     for_ever = "import signal; signal.pause()"
@@ -200,9 +200,9 @@ def test_a_coordinator_killed_at_the_end_restarts_for_the_last_snapshot(capsys):
     children = Children(answering(status_of()), answering(TransportError("nobody"), COMMITTED), gone)
     Session(children)._take_last()
     assert children.ticks > 1
-    told = capsys.readouterr().err.splitlines()
-    assert told[0].startswith("coordinator was killed by SIGKILL; it is started again")
-    assert told[-1] == "last snapshot: 000001-00000001-x, committed"
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("coordinator was killed by SIGKILL; it is started again")
+    assert lines[-1] == "last snapshot: 000001-00000001-x, committed"
 
 
 def test_a_process_killed_at_the_end_restarts_for_the_last_snapshot(capsys):
@@ -218,8 +218,8 @@ def test_a_process_killed_at_the_end_restarts_for_the_last_snapshot(capsys):
         return COMMITTED
 
     Session(Restarting(answering(status_of()), taken_when_it_runs, [[EndedChild("b", -9)]]))._take_last()
-    told = capsys.readouterr().err.splitlines()
-    assert told == ["b was killed by SIGKILL; it is started again", "last snapshot: 000001-00000001-x, committed"]
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == ["b was killed by SIGKILL; it is started again", "last snapshot: 000001-00000001-x, committed"]
 
 
 @pytest.mark.parametrize(
@@ -236,23 +236,23 @@ def test_a_missing_last_snapshot_is_reported_and_everything_is_stopped(monkeypat
     session._take_last()
     session._stop()
     undone = "the store has no other one: the next start is from the initial state"
-    told = capsys.readouterr().err.splitlines()
-    assert told[0] == f"no last snapshot could be taken ({why}); {undone}"
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == f"no last snapshot could be taken ({why}); {undone}"
     failed = f"no snapshot completed (1 tried); the last one: {why}" if taken == ABORTED else None
     assert session.problem == failed
-    assert told[1:] == ([failed] if failed is not None else [])
+    assert lines[1:] == ([failed] if failed is not None else [])
     assert children.stops == [True]
 
 
 @pytest.mark.parametrize(
-    ("committed", "goes_on"),
+    ("committed", "continuation"),
     [(2, "continues from its newest one,"), (None, "continues from its newest one, if there is one,")],
 )
-def test_without_a_last_snapshot_the_next_start_is_explained(capsys, committed, goes_on):
+def test_without_a_last_snapshot_the_next_start_is_explained(capsys, committed, continuation):
     session = Session(Children(None))
     session._status = status_of(committed=committed) if committed is not None else None
     session._report_none_taken("b hangs")
-    what = f"the next start {goes_on} and everything after that is undone"
+    what = f"the next start {continuation} and everything after that is undone"
     assert capsys.readouterr().err == f"no last snapshot could be taken (b hangs); {what}\n"
 
 
@@ -269,7 +269,7 @@ REPORT = "b has crashed 3 times"
 HALTED = status_of(halted=REPORT, troubles=[Trouble("halted", REPORT)])
 
 
-def test_of_a_system_that_was_halted_no_last_snapshot_is_taken(capsys):
+def test_no_last_snapshot_is_taken_of_a_halted_system(capsys):
     refused = RequestRefused(f"everything is stopped: {REPORT}")
     session = Session(Children(answering(status_of(), HALTED), answering(refused), gone=[[EndedChild("b", 1, "boom")]]))
     session._take_last()
@@ -279,7 +279,7 @@ def test_of_a_system_that_was_halted_no_last_snapshot_is_taken(capsys):
 
 
 def test_a_halt_right_before_the_end_is_reported_with_its_exit_code():
-    """The coordinator has ended with it already, and nobody else can tell of it."""
+    """The coordinator has ended with this code already, so nothing else can report the halt."""
     halted = ChildFailed("coordinator", 1, REPORT, halted=True)
     session = Session(Children(answering(TransportError("nobody")), answering(TransportError("nobody")), [halted]))
     with pytest.raises(ChildFailed, match=REPORT):
@@ -328,8 +328,8 @@ def judged(started_us, latest, **changes):
 
 
 def test_E12_the_end_waits_for_the_verdict_on_the_last_snapshot(capsys):
-    waiting, told = judged(1, HOLDS, holds=1, pending=True), judged(1, VIOLATED, holds=1, violated=1)
-    children = Children(answering(waiting, waiting, waiting, told))
+    waiting, final = judged(1, HOLDS, holds=1, pending=True), judged(1, VIOLATED, holds=1, violated=1)
+    children = Children(answering(waiting, waiting, waiting, final))
     session = Session(children)
     session._stop()
     assert session._status.conditions[0].failed

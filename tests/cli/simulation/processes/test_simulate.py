@@ -1,4 +1,4 @@
-"""`strobe simulate`: what it says of a run, and of what goes wrong in one."""
+"""`strobe simulate`: its report of a run, and its errors."""
 
 import shlex
 import signal
@@ -41,7 +41,7 @@ def here(tmp_path, monkeypatch):
 
 
 def simulate(here, text, *options):
-    """Run the system `mine` of a file with `text` behind the process above."""
+    """Run the system `mine` of a file that has `text` after PROCESS."""
     (here / "mine.py").write_text(PROCESS + text)
     return run("simulate", "mine.py:mine", "--snapshots", "5", *options)
 
@@ -91,10 +91,10 @@ def test_an_unchecked_property_is_reported(here):
 
 
 def test_the_same_seed_gives_the_same_run(here):
-    one, two, other = (run("simulate", BANK, "--seed", seed, "--json").document for seed in ("5", "5", "6"))
-    del one["events_per_second"], two["events_per_second"]
-    assert one == two
-    assert one["events"] != other["events"]
+    first, second, other = (run("simulate", BANK, "--seed", seed, "--json").document for seed in ("5", "5", "6"))
+    del first["events_per_second"], second["events_per_second"]
+    assert first == second
+    assert first["events"] != other["events"]
 
 
 def test_several_seeds_are_summed_up(here):
@@ -110,7 +110,7 @@ def test_several_seeds_are_summed_up(here):
 LEAKING = "mine = pair(Counter, conserved=lambda states, messages: sum(s['count'] for s in states.values()))"
 
 
-def test_a_violation_ends_with_1_and_one_command_that_shows_it_again(here):
+def test_a_violation_ends_with_1_and_a_command_to_reproduce_it(here):
     result = simulate(here, LEAKING, "--seed", "9", "--seeds", "3", "--faults", "delays,crashes")
     assert result.code == 1
     assert "violations with seed 9" in result.out
@@ -216,15 +216,15 @@ class Late(Counter):
 """
 
 
-def test_a_restore_that_fails_later_is_the_users_mistake_and_no_bug(here, monkeypatch):
-    monkeypatch.setattr("strobe.self_check.Restores.check", lambda *_: None)  # found by a rollback, then
+def test_a_restore_that_fails_in_a_rollback_is_the_users_mistake(here, monkeypatch):
+    monkeypatch.setattr("strobe.self_check.Restores.check", lambda *_: None)  # so that a rollback finds it
     result = simulate(here, LATER + "mine = pair(Late)", "--faults", "rollbacks", "--snapshots", "40")
     assert result.code == 1
     assert "failed in restore() of 00" in result.error
     assert f"ValueError: too late (mine.py:{lines_before(LATER)}, in restore())" in result.error
 
 
-def test_a_process_that_cannot_be_copied_is_checked_as_far_as_it_can_be(here):
+def test_a_process_that_cannot_be_copied_is_partly_checked(here):
     locked = "class Locked(Counter):\n    def __init__(self):\n        import threading\n"
     locked += "        super().__init__(); self.lock = threading.Lock()\n"
     result = simulate(here, locked + "mine = pair(Locked)")
@@ -266,7 +266,7 @@ def test_a_store_is_kept_and_replaced_by_the_next_simulation_only(here):
 
 
 @pytest.mark.parametrize("content", ["file", "directory", "store", "damaged"])
-def test_what_is_not_of_a_simulation_is_never_replaced(here, content):
+def test_only_the_store_of_a_simulation_is_replaced(here, content):
     target = here / "precious"
     if content == "file":
         target.write_text("mine")
@@ -320,7 +320,7 @@ RUNAWAYS = {
 
 
 @pytest.mark.parametrize("what", RUNAWAYS)
-def test_a_handler_that_never_ends_what_it_does_is_stopped_and_named(here, monkeypatch, what):
+def test_a_handler_in_an_endless_loop_is_stopped_and_named(here, monkeypatch, what):
     monkeypatch.setattr(context, "EVENT_BYTES_MAX", 1 << 22)
     text = f"class Bad(Counter):\n    def timer(self, ctx, name):\n        while True: {RUNAWAYS[what]}\n"
     result = simulate(here, text + "mine = pair(Bad)")
@@ -331,9 +331,9 @@ def test_a_handler_that_never_ends_what_it_does_is_stopped_and_named(here, monke
     assert f"(mine.py:{line}, in timer())" in result.error
 
 
-def test_ctrl_c_while_a_handler_runs_is_no_failure_of_the_handler(here):
+def test_ctrl_c_during_a_handler_is_not_a_failure_of_it(here):
     text = "class Bad(Counter):\n    def timer(self, ctx, name): raise KeyboardInterrupt\n"
-    # As in a program of its own: Spark, in another test of this process, leaves a handler of its own behind.
+    # As in a separate program: in another test of this process, Spark leaves its own signal handler behind.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         assert simulate(here, text + "mine = pair(Bad)").code == 130

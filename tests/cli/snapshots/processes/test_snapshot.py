@@ -1,4 +1,4 @@
-"""`strobe snapshot`: what a store holds, and the naming of everything that is wrong with it."""
+"""`strobe snapshot`: what it shows of a store, and how it reports damage."""
 
 import errno
 import os
@@ -19,22 +19,22 @@ def ids(store):
 
 
 def add_inconsistent(path):
-    """Commit a snapshot that has lost a message in flight; return its id."""
+    """Commit a snapshot that lacks a message in flight; return its id."""
     store = Store.open(path)
-    whole = next(snapshot for snapshot in map(store.load, ids(path)) if snapshot.in_flight_messages)
+    complete = next(snapshot for snapshot in map(store.load, ids(path)) if snapshot.in_flight_messages)
     identity = SnapshotId(1, 999, "a")
     fragments = {}
-    for name, fragment in whole.fragments.items():
+    for name, fragment in complete.fragments.items():
         in_flight = {channel: items[1:] for channel, items in fragment.in_flight.items()}
         fragments[name] = msgspec.structs.replace(fragment, snapshot=identity, in_flight=in_flight)
     position = store.state().next_position
-    store.append(Begin(str(identity), whole.view.number, whole.protocol, ("a",), whole.started_us), position)
-    manifest = store.write_snapshot(msgspec.structs.replace(whole, id=identity, fragments=fragments))
-    store.commit(str(identity), manifest, position + 1, whole.completed_us)
+    store.append(Begin(str(identity), complete.view.number, complete.protocol, ("a",), complete.started_us), position)
+    manifest = store.write_snapshot(msgspec.structs.replace(complete, id=identity, fragments=fragments))
+    store.commit(str(identity), manifest, position + 1, complete.completed_us)
     return str(identity)
 
 
-def test_list_shows_the_complete_ones(pristine):
+def test_list_shows_complete_snapshots(pristine):
     result = run("snapshot", "list", "--store", pristine)
     assert result.code == 0
     for name in ids(pristine):
@@ -43,7 +43,7 @@ def test_list_shows_the_complete_ones(pristine):
     assert max(map(len, result.out.splitlines())) <= 100
 
 
-def test_list_all_shows_the_aborted_ones_with_the_reason(store):
+def test_list_all_shows_aborted_snapshots_with_the_reason(store):
     opened = Store.open(store)
     position = opened.state().next_position
     opened.append(Begin("000001-00000077-b", 1, "chandy-lamport", ("b",), 5), position)
@@ -53,7 +53,7 @@ def test_list_all_shows_the_aborted_ones_with_the_reason(store):
     text = run("snapshot", "list", "--all", "--store", store).out
     assert "process c crashed" in text
     listed = run("snapshot", "list", "--all", "--json", "--store", store).document["snapshots"]
-    assert [(one["id"], one["status"]) for one in listed[-2:]] == [
+    assert [(entry["id"], entry["status"]) for entry in listed[-2:]] == [
         ("000001-00000077-b", "aborted"),
         ("000001-00000078-b", "open"),
     ]
@@ -87,11 +87,11 @@ def test_list_of_a_store_without_snapshots(tmp_path):
 
 def test_the_sizes_listed_are_those_of_the_snapshot(pristine):
     opened = Store.open(pristine)
-    for one in run("snapshot", "list", "--json", "--store", pristine).document["snapshots"]:
-        snapshot = opened.load(one["id"])
-        assert one["state_bytes"] == snapshot.state_bytes
-        assert one["in_flight_messages"] == snapshot.in_flight_messages
-        assert one["in_flight_bytes"] == snapshot.in_flight_bytes
+    for entry in run("snapshot", "list", "--json", "--store", pristine).document["snapshots"]:
+        snapshot = opened.load(entry["id"])
+        assert entry["state_bytes"] == snapshot.state_bytes
+        assert entry["in_flight_messages"] == snapshot.in_flight_messages
+        assert entry["in_flight_bytes"] == snapshot.in_flight_bytes
 
 
 def test_show_is_a_freeze_frame_of_processes_channels_and_messages(pristine):
@@ -104,15 +104,15 @@ def test_show_is_a_freeze_frame_of_processes_channels_and_messages(pristine):
     assert "pay in " in result.out
     document = run("snapshot", "show", "--store", pristine, "--json").document
     money = sum(process["state"]["balance"] for process in document["processes"])
-    money += sum(message["payload"]["amount"] for one in document["channels"] for message in one["in_flight"])
+    money += sum(message["payload"]["amount"] for channel in document["channels"] for message in channel["in_flight"])
     assert money == 800
-    for one in document["channels"]:
-        assert one["sent"] == one["received"] + len(one["in_flight"])
-        assert (one["in_flight_bytes"] > 0) == bool(one["in_flight"])
-    assert sum(one["in_flight_bytes"] for one in document["channels"]) == document["in_flight_bytes"]
+    for channel in document["channels"]:
+        assert channel["sent"] == channel["received"] + len(channel["in_flight"])
+        assert (channel["in_flight_bytes"] > 0) == bool(channel["in_flight"])
+    assert sum(channel["in_flight_bytes"] for channel in document["channels"]) == document["in_flight_bytes"]
 
 
-def test_E8_show_shows_what_was_loaded_though_it_is_removed_then(store, monkeypatch):
+def test_E8_show_prints_a_snapshot_removed_after_it_was_loaded(store, monkeypatch):
     first = ids(store)[0]
     load = Store.load
 
@@ -125,7 +125,7 @@ def test_E8_show_shows_what_was_loaded_though_it_is_removed_then(store, monkeypa
     assert run("snapshot", "show", first, "--json", "--store", store).document["id"] == first
 
 
-def test_an_id_can_be_cut_short(pristine):
+def test_an_id_can_be_abbreviated(pristine):
     first = ids(pristine)[0]
     assert first in run("snapshot", "show", first[:-3], "--store", pristine).out
 
@@ -152,9 +152,9 @@ def test_opaque_states_are_shown_as_bytes(tmp_path):
 
 
 def test_verify_reports_that_all_hold(pristine):
-    one = run("snapshot", "verify", "--store", pristine)
-    assert one.code == 0
-    assert "1 of 1 snapshot holds" in one.out
+    single = run("snapshot", "verify", "--store", pristine)
+    assert single.code == 0
+    assert "1 of 1 snapshot holds" in single.out
     every = run("snapshot", "verify", "--all", "--store", pristine)
     assert every.code == 0
     count = len(ids(pristine))
@@ -171,7 +171,7 @@ def test_verify_names_the_channel_of_an_inconsistent_snapshot(store):
     assert run("snapshot", "show", wrong, "--store", store).code == 1
     every = run("snapshot", "verify", "--all", "--store", store, "--json")
     assert every.code == 1
-    assert [one["id"] for one in every.document["snapshots"] if one["verdict"] != "holds"] == [wrong]
+    assert [entry["id"] for entry in every.document["snapshots"] if entry["verdict"] != "holds"] == [wrong]
 
 
 def test_verify_names_a_damaged_blob(store):
@@ -181,9 +181,9 @@ def test_verify_names_a_damaged_blob(store):
     assert every.code == 1
     assert blob.name in "".join(every.out.split())
     assert "1 damaged file" in every.out
-    one = run("snapshot", "show", ids(store)[0], "--store", store)
-    assert one.code == 1
-    assert blob.name in one.error
+    shown = run("snapshot", "show", ids(store)[0], "--store", store)
+    assert shown.code == 1
+    assert blob.name in shown.error
 
 
 def test_verify_names_a_truncated_log_entry(store):
@@ -214,7 +214,7 @@ def test_a_store_of_another_version_is_refused(store, words):
 
 
 @pytest.mark.parametrize("words", [("list",), ("show",), ("verify",), ("verify", "--all")], ids=" ".join)
-def test_what_is_no_store_is_refused(tmp_path, words):
+def test_a_path_without_a_store_is_refused(tmp_path, words):
     binary = tmp_path / "binary"
     binary.write_bytes(bytes(range(256)))
     refused(run("snapshot", *words, "--store", binary), "is not a directory")

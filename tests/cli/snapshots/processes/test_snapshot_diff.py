@@ -1,4 +1,4 @@
-"""`strobe snapshot diff`, and what `list` and `show` say of live snapshots: pauses, durations, keyed states."""
+"""`strobe snapshot diff`, and how `list` and `show` print pauses, durations and keyed states of live snapshots."""
 
 import shutil
 
@@ -22,7 +22,7 @@ def pristine(tmp_path_factory):
 
 @pytest.fixture
 def live(tmp_path):
-    """A store as a live system writes it: two snapshots, keyed state, durations, positions of the outside."""
+    """A store as a live system writes it: two snapshots, keyed state, durations, positions of sources and sinks."""
     store = Store.create(tmp_path / "live")
     state = KeyedState(int)
     state.update({f"k{number}": number for number in range(1000)})
@@ -73,11 +73,11 @@ def test_what_changed_is_shown_field_by_field_and_channel_by_channel(pristine):
 def test_the_document_has_everything(pristine):
     first, *_, last = ids(pristine)
     found = run("snapshot", "diff", first, last, "--json", "--store", pristine).document["difference"]
-    assert [one["process"] for one in found["processes"]] == ["a", "b", "c", "d"]
+    assert [process["process"] for process in found["processes"]] == ["a", "b", "c", "d"]
     money = sum(
         field["after"] - field["before"]
-        for one in found["processes"]
-        for field in one["fields"]
+        for process in found["processes"]
+        for field in process["fields"]
         if field["path"] == "balance"
     )
     opened = Store.open(pristine)
@@ -92,9 +92,9 @@ def test_the_document_has_everything(pristine):
         for name in (first, last)
     ]
     assert money == in_flight[0] - in_flight[1], "what the branches lost is on the way"
-    for one in found["channels"]:
+    for channel in found["channels"]:
         sent, received, between = (
-            one[what]["after"] - one[what]["before"] for what in ("sent", "received", "in_flight")
+            channel[what]["after"] - channel[what]["before"] for what in ("sent", "received", "in_flight")
         )
         assert sent == received + between
 
@@ -113,7 +113,7 @@ def remove_first(store):
 
 
 @pytest.mark.parametrize("step", ["state", "read_blob"])
-def test_E8_what_is_removed_while_it_is_compared_was_removed(pristine, tmp_path, monkeypatch, step):
+def test_E8_a_snapshot_removed_while_it_is_compared_is_named(pristine, tmp_path, monkeypatch, step):
     store = shutil.copytree(pristine, tmp_path / "store")
     first = ids(store)[0]
     taken = getattr(Store, step)
@@ -128,7 +128,7 @@ def test_E8_what_is_removed_while_it_is_compared_was_removed(pristine, tmp_path,
     refused(run("snapshot", "diff", first, "latest", "--store", store), f"{first}: was removed: retention")
 
 
-def test_a_damaged_blob_of_what_is_compared_is_named(pristine, tmp_path):
+def test_diff_of_a_damaged_snapshot_is_an_error_with_advice(pristine, tmp_path):
     store = shutil.copytree(pristine, tmp_path / "store")
     for blob in store.glob("blobs/*/*"):
         blob.write_bytes(b"?")
@@ -138,11 +138,11 @@ def test_a_damaged_blob_of_what_is_compared_is_named(pristine, tmp_path):
 
 
 def marked(offset):
-    """A position as a file source has it: a hash above the byte that was read to."""
+    """Return a position as a file source stores it: a hash in the bits above the byte offset."""
     return 4711 << 40 | offset
 
 
-def test_keys_are_counted_and_positions_of_the_outside_are_shown(live):
+def test_diff_counts_keys_and_shows_positions_of_sources_and_sinks(live):
     result = run("snapshot", "diff", *ids(live), "--store", live)
     assert "keys: 0 added, 1 changed, 1 deleted" in result.out
     assert "['k1'] 1 → -1 (-2)" in result.out

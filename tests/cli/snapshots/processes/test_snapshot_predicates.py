@@ -1,4 +1,4 @@
-"""`strobe snapshot predicates`: what is deadlocked, has ended, or is garbage, told to people and programs (G2)."""
+"""`strobe snapshot predicates`: deadlock, termination and garbage, printed for people and as JSON (G2)."""
 
 import msgspec
 import pytest
@@ -9,7 +9,7 @@ from tests.simulation.predicate_runs import EXAMPLES
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
-    """A store of a run of each example."""
+    """One store for a simulation of each example."""
     root = tmp_path_factory.mktemp("examples")
     for name in ("philosophers:greedy", "philosophers:polite", "objects:remembered"):
         module, attribute = name.split(":")
@@ -41,12 +41,12 @@ def test_show_prints_which_process_waits_for_which(stores):
     result = run("snapshot", "show", "--store", stores / "greedy")
     assert "waits for" in result.out
     frame = run("snapshot", "show", "--json", "--store", stores / "greedy").document
-    assert {one["process"]: one["declared"]["waits"]["processes"] for one in frame["processes"]} == {
+    assert {process["process"]: process["declared"]["waits"]["processes"] for process in frame["processes"]} == {
         f"p{number}": [f"p{(number - 1) % 5}"] for number in range(5)
     }
 
 
-def test_an_end_and_garbage_are_findings_and_no_violations(stores):
+def test_termination_and_garbage_are_no_violations(stores):
     code, found = document(stores / "polite")
     assert (code, found["deadlock"]["holds"], found["termination"]["holds"]) == (0, False, True)
     code, found = document(stores / "remembered")
@@ -60,7 +60,7 @@ def test_a_system_without_declarations_gets_a_note(tmp_path):
     assert "no process declares anything" in result.out
 
 
-def test_what_is_no_consistent_cut_is_refused(tmp_path):
+def test_an_inconsistent_cut_is_refused(tmp_path):
     store = simulated_store(tmp_path)
     result = run("snapshot", "predicates", add_inconsistent(store), "--store", store)
     assert (result.code, result.out) == (1, "")

@@ -1,4 +1,4 @@
-"""`strobe snapshot pin`, `unpin`, `remove` and `collect`: what stays and what goes, and why something must stay."""
+"""`strobe snapshot pin`, `unpin`, `remove` and `collect`: what is kept, what is deleted, and the reasons."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ def test_pin_and_unpin_are_entries_of_the_log(store):
     assert Store.open(store).state().pinned == set()
 
 
-def test_pinning_what_is_pinned_changes_nothing(store):
+def test_pinning_a_pinned_snapshot_changes_nothing(store):
     run("snapshot", "pin", "latest", "--store", store)
     end = Store.open(store).state().next_position
     document = run("snapshot", "pin", "latest", "--json", "--store", store).document
@@ -47,7 +47,7 @@ def test_pinning_what_is_pinned_changes_nothing(store):
 
 
 @pytest.mark.parametrize("command", ["pin", "unpin", "remove"])
-def test_what_is_not_complete_is_refused(store, command):
+def test_an_incomplete_snapshot_is_refused(store, command):
     append(store, Begin("000001-00000077-b", 1, "chandy-lamport", ("b",), 5))
     refused(run("snapshot", command, "000001-00000077-b", "--store", store), "has begun", "no outcome yet")
     refused(run("snapshot", command, "000009-", "--store", store), "there is no such snapshot")
@@ -79,7 +79,7 @@ def test_removing_the_newest_is_refused_and_nothing_else_is_removed(store):
     assert ids(store) == before
 
 
-def test_removing_a_pinned_one_is_refused_with_the_way_out(store):
+def test_removing_a_pinned_snapshot_is_refused_with_advice(store):
     first = ids(store)[0]
     run("snapshot", "pin", first, "--store", store)
     refused(
@@ -95,7 +95,7 @@ def test_the_restored_snapshot_cannot_be_removed_until_a_newer_one_exists(store)
     append(store, EpochStart(2, 0, restored=first))
     refused(run("snapshot", "remove", first, "--store", store), "the system was restored from it")
     kept = run("snapshot", "collect", "--keep-last", "1", "--json", "--store", store).document["kept"]
-    assert [one["id"] for one in kept] == [first, ids(store)[-1]]
+    assert [snapshot["id"] for snapshot in kept] == [first, ids(store)[-1]]
 
 
 def test_collect_without_numbers_keeps_every_complete_snapshot(store):
@@ -111,7 +111,7 @@ def test_collect_without_numbers_keeps_every_complete_snapshot(store):
     assert f"{len(names)} complete snapshots kept, 0 removed; 1 file with 7 B freed" in result.out
     assert ids(store) == names
     assert len(before) - len(blobs(store)) == 1
-    append(store, EpochStart(2, 0))  # who began it is gone for good
+    append(store, EpochStart(2, 0))  # the process that began it will never complete it
     assert "1 file with 4 B freed" in run("snapshot", "collect", "--store", store).out
 
 
@@ -122,16 +122,16 @@ def test_a_dry_run_names_every_file_and_touches_nothing(store):
     assert "keep: newest, last" in text
     assert "1 complete snapshot would be kept" in text
     assert max(map(len, text.splitlines())) <= 100
-    foretold = run(*words, "--dry-run", "--json").document
+    planned = run(*words, "--dry-run", "--json").document
     assert blobs(store) == before
     assert Store.open(store).state().next_position == end
     done = run(*words, "--json").document
-    assert foretold | {"dry_run": False} == done
+    assert planned | {"dry_run": False} == done
     assert {name: size for name, size in before.items() if name not in done["files"]} == blobs(store)
     assert len(ids(store)) == 1
 
 
-def test_E8_collect_leaves_to_others_what_they_have_removed_meanwhile(store, monkeypatch):
+def test_E8_collect_skips_what_another_process_has_just_removed(store, monkeypatch):
     first, *others = ids(store)
     plan = retention.plan
 
@@ -147,14 +147,14 @@ def test_E8_collect_leaves_to_others_what_they_have_removed_meanwhile(store, mon
     assert Store.open(store).state().removed[first] == "somebody else"
 
 
-def test_hours_and_days_of_simulated_time_are_one(store):
+def test_simulated_snapshots_are_all_in_one_hour_and_day(store):
     words = ("--hourly", "3", "--daily", "2", "--json", "--store", store)
     kept = run("snapshot", "collect", *words).document["kept"]
     assert kept == [{"id": ids(store)[-1], "reasons": ["newest", "hour", "day"]}]
 
 
 def test_E8_hourly_keeps_the_newest_of_hours_and_daily_the_newest_of_days(tmp_path):
-    """E8: the two are not taken for each other."""
+    """E8: `--hourly` and `--daily` are not confused."""
     taken = store_of_two_days(tmp_path / "store")
     words = ("--hourly", "1", "--daily", "2", "--json", "--store", tmp_path / "store")
     assert run("snapshot", "collect", *words).document["kept"] == [
@@ -179,8 +179,8 @@ def test_a_damaged_log_is_named_and_no_file_is_removed(store):
     assert blobs(store) == before
 
 
-def test_beside_a_writer_in_another_process_every_command_gets_its_entry(store):
-    """S1: the writer appends without a pause; pins and removals land between its entries, each where it is right."""
+def test_commands_append_their_entries_beside_another_writer(store):
+    """S1: the other writer appends without a pause; each pin and removal gets its own entry in the log."""
     first, *_, last = ids(store)
     with start(racing_writer.__name__, str(store), "p") as writer:
         for turn in range(8):
@@ -200,7 +200,7 @@ def test_beside_a_writer_in_another_process_every_command_gets_its_entry(store):
     assert Store.open(store).verify_bytes() == []
 
 
-def test_the_way_out_that_is_printed_can_be_pasted(store):
+def test_the_command_printed_as_advice_runs(store):
     assert Path(store).is_dir()
     first = ids(store)[0]
     command = run("snapshot", "remove", first, "--store", store).out.split("free the space: strobe ")[1].split()

@@ -1,4 +1,4 @@
-"""`strobe snapshot verify`: levels, the user's own system, signatures; and `strobe keys`."""
+"""`strobe snapshot verify`: levels, the user's own system and signatures; and `strobe keys`."""
 
 import shutil
 from pathlib import Path
@@ -33,7 +33,7 @@ def test_every_level_reports_what_was_checked_and_what_was_not(pristine, level):
     assert [check["level"] for check in document["snapshots"][0]["checks"]] == LEVELS[:checked]
 
 
-def test_all_at_the_level_of_restore_prints_what_is_conserved(pristine):
+def test_the_restore_level_prints_the_conserved_quantity(pristine):
     result = run("snapshot", "verify", "--all", *words_of("restore"), "--store", pristine)
     assert result.code == 0
     assert result.out.count("conserved: 800") == len(Store.open(pristine).list())
@@ -52,7 +52,7 @@ def test_existence_alone_does_not_claim_that_bytes_were_read(store):
 
 @pytest.fixture
 def removing(monkeypatch, store):
-    """Remove the oldest snapshot of `store` with all its blobs, as retention does, when the names are known."""
+    """Remove the oldest snapshot of `store` with its blobs, as retention does, right after names are resolved."""
     oldest = Store.open(store).list()[0][1]
     resolve = Store.resolve
 
@@ -71,7 +71,7 @@ def removing(monkeypatch, store):
 def test_E8_verify_all_leaves_out_snapshots_removed_meanwhile(store, removing, level):
     document = run("snapshot", "verify", "--all", *words_of(level), "--json", "--store", store).document
     assert (document["holds"], document["problems"], document["removed_meanwhile"]) == (True, [], [removing])
-    assert [one["id"] for one in document["snapshots"]] == [name for _, name, _ in Store.open(store).list()]
+    assert [snapshot["id"] for snapshot in document["snapshots"]] == [name for _, name, _ in Store.open(store).list()]
 
 
 def test_E8_verify_all_reports_how_many_were_removed_meanwhile(store, removing):
@@ -81,13 +81,13 @@ def test_E8_verify_all_reports_how_many_were_removed_meanwhile(store, removing):
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_E8_one_that_is_removed_while_it_is_verified_was_removed(store, removing, level):
+def test_E8_a_snapshot_removed_while_it_is_verified_is_named(store, removing, level):
     refused(run("snapshot", "verify", removing, *words_of(level), "--store", store), "was removed: retention")
 
 
 @pytest.fixture
 def removing_large(monkeypatch, store):
-    """Remove the oldest snapshot with all its blobs, each of them a large one, when the size of one is known."""
+    """Remove the oldest snapshot with its blobs when one is opened; all blobs count as large and are memory-mapped."""
     oldest = Store.open(store).list()[0][1]
     view = Disk.view
 
@@ -102,7 +102,7 @@ def removing_large(monkeypatch, store):
 
 
 def test_E8_a_snapshot_removed_after_a_blob_was_opened_is_reported_removed(store, monkeypatch, removing_large):
-    monkeypatch.setattr(Store, "verify_bytes", lambda self: [])  # what it removes is gone before the proofs
+    monkeypatch.setattr(Store, "verify_bytes", lambda self: [])  # else the removal happens here, before the proofs
     document = run("snapshot", "verify", "--all", "--json", "--store", store).document
     assert (document["holds"], document["removed_meanwhile"]) == (True, [removing_large])
 
@@ -125,7 +125,7 @@ def test_another_system_is_not_restored(pristine):
 
 @pytest.fixture
 def copied(tmp_path):
-    """A copy of the bank's source, to be changed: returns how to name its system."""
+    """Return a function that copies the bank's source with one change, and returns the name of the copied system."""
 
     def copy(old, new):
         text = Path(BANK.removesuffix(":bank")).read_text(encoding="utf-8")
@@ -143,7 +143,7 @@ def test_a_process_that_cannot_be_restored_is_named(pristine, copied):
     assert "gives another state: balance changed" in " ".join(result.out.split())
 
 
-def test_what_a_system_prints_does_not_spoil_the_document(pristine, copied):
+def test_output_of_a_system_does_not_break_the_json_document(pristine, copied):
     system = copied("bank = System(", "print('hello')\nbank = System(")
     result = run("snapshot", "verify", "--level", "restore", "--system", system, "--json", "--store", pristine)
     assert result.document["holds"] is True
@@ -160,7 +160,7 @@ def test_what_a_system_prints_does_not_spoil_the_document(pristine, copied):
         (["--keys", "nowhere"], "is not a directory"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(pristine, words, problem):
+def test_conflicting_options_are_refused(pristine, words, problem):
     refused(run("snapshot", "verify", *words, "--store", pristine), problem)
 
 
@@ -203,9 +203,9 @@ def test_a_signature_by_another_key_is_a_violation_that_names_the_process(signed
     shutil.copy(tmp_path / "others" / "b.pub", keys / "b.pub")
     result = run("snapshot", "verify", "--keys", keys, "--json", "--store", signed)
     assert result.code == 1
-    (one,) = result.document["snapshots"]
-    assert one["verdict"] == "violated"
-    assert [(finding["subject"], finding["check"]) for finding in one["findings"]] == [("b", "signature")]
+    (snapshot,) = result.document["snapshots"]
+    assert snapshot["verdict"] == "violated"
+    assert [(finding["subject"], finding["check"]) for finding in snapshot["findings"]] == [("b", "signature")]
 
 
 def test_the_view_can_be_given_from_outside(signed, keys, tmp_path):

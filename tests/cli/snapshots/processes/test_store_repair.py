@@ -1,4 +1,4 @@
-"""`strobe store repair`: what is wrong with a log is said, and a bad entry is fenced off, never silently."""
+"""`strobe store repair`: it reports what is wrong with a log, and fences off a bad entry after a confirmation."""
 
 import json
 import os
@@ -98,7 +98,7 @@ def test_a_store_without_log_or_blobs_names_the_missing_log(store):
 
 @pytest.mark.parametrize("directory", ["log", "checkpoints"])
 def test_a_fifo_in_the_place_of_a_directory_is_an_error(store, directory):
-    """`up` took it for a store that cannot be read just now, and waited."""
+    """`up` used to take it for a store that is temporarily unreadable, and waited."""
     shutil.rmtree(store / directory)
     os.mkfifo(store / directory)
     for words in (("up", BANK, "--store", store), ("snapshot", "list", "--store", store), ("store", "repair", store)):
@@ -230,8 +230,8 @@ def test_entries_that_were_removed_before_a_checkpoint_are_counted(checkpointed)
     assert f"{len(removed)} entries before the checkpoint at 35 absent" in result.out
 
 
-def test_entries_that_are_lost_before_a_checkpoint_are_one_finding(checkpointed):
-    """Entry 0 is there: nothing was removed on purpose."""
+def test_entries_lost_before_a_checkpoint_are_one_finding(checkpointed):
+    """Entry 0 exists, so nothing was removed on purpose."""
     for position in (3, 4, 5):
         (checkpointed / entry_name(position)).unlink()
     result = run("store", "repair", checkpointed)
@@ -242,7 +242,7 @@ def test_entries_that_are_lost_before_a_checkpoint_are_one_finding(checkpointed)
 
 @pytest.mark.parametrize("directory", ["log", "blobs", "checkpoints", "tmp"])
 def test_a_directory_that_is_a_link_ends_the_repair_at_once(store, directory):
-    """It was read again for each position, without end."""
+    """The repair used to read it again for each position, forever."""
     (store / directory).rename(store.with_name("elsewhere"))
     (store / directory).symlink_to(store.with_name("elsewhere"))
     result = run("store", "repair", store)

@@ -1,4 +1,4 @@
-"""`strobe trace replay` of a program with a mistake: it is the user's, with process, file and line."""
+"""`strobe trace replay` of a program with a mistake: reported as the user's, with process, file and line."""
 
 import pytest
 from tests.cli.command_line import REPOSITORY, run
@@ -11,10 +11,10 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_that_shows_in_a_replay_is_no_bug_in_strobe(tmp_path, monkeypatch, name):
+def test_a_mistake_found_in_a_replay_is_not_a_bug_in_strobe(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bank.py").write_text((REPOSITORY / "examples" / "bank.py").read_text())
-    text, told = MISTAKES[name]
+    text, expected = MISTAKES[name]
     (tmp_path / "mine.py").write_text(
         f"from bank import Branch, bank as mine\nclass Bad(Branch):\n    {text}\n"
         "for process in mine.processes.values(): process.__class__ = Bad\n"
@@ -23,5 +23,5 @@ def test_a_mistake_that_shows_in_a_replay_is_no_bug_in_strobe(tmp_path, monkeypa
     assert run("simulate", "bank.py:bank", *options).code == 0
     result = run("trace", "replay", "run.jsonl", "--system", "mine.py:mine", "--store", "s")
     assert result.code == 1
-    assert told in result.error
+    assert expected in result.error
     assert "(mine.py:3, in " in result.error

@@ -1,4 +1,4 @@
-"""`strobe trace verify`: consistent cuts, inconsistent ones, and files that are no traces."""
+"""`strobe trace verify`: consistent cuts, inconsistent ones, and files that are not traces."""
 
 import json
 
@@ -22,7 +22,7 @@ def record(process, position, snapshot="s1"):
 
 @pytest.fixture
 def write(tmp_path):
-    """Write a trace of these lines."""
+    """Return a function that writes a trace of these lines."""
 
     def write_file(*lines):
         file = tmp_path / "run.jsonl"
@@ -40,7 +40,7 @@ def test_a_consistent_cut_holds(write):
     assert "1 cut: 1 consistent, 0 violated" in result.out
 
 
-def test_an_inconsistent_cut_is_violated_and_the_message_named(write):
+def test_an_inconsistent_cut_is_violated_and_its_message_named(write):
     file = write(*STARTS, record("a", 1), TICK, SENT, RECEIVED, record("b", 2))
     result = run("trace", "verify", file)
     assert result.code == 1
@@ -52,7 +52,7 @@ def test_an_inconsistent_cut_is_violated_and_the_message_named(write):
     assert document["cuts"][0]["orphans"][0]["ordinal"] == 1
 
 
-def test_a_cut_that_is_not_all_there_is_undecided(write):
+def test_an_incomplete_cut_is_undecided(write):
     result = run("trace", "verify", write(*STARTS, record("a", 1)))
     assert result.code == 0
     assert "no record by b" in result.out
@@ -89,12 +89,12 @@ def test_a_truncated_trace_is_refused_with_the_line(tmp_path, write):
 
 
 @pytest.mark.parametrize("content", [bytes(range(256)), b"", b"\x7fELF" + bytes(64), b"{\xff}\n", b"a,b\n1,2\n"])
-def test_what_is_no_trace_is_refused(tmp_path, content):
+def test_a_file_that_is_not_a_trace_is_refused(tmp_path, content):
     (tmp_path / "file").write_bytes(content)
     refused(run("trace", "verify", tmp_path / "file"), str(tmp_path / "file"))
 
 
-def test_a_file_that_is_not_there_is_refused(tmp_path):
+def test_a_missing_file_is_refused(tmp_path):
     refused(run("trace", "verify", tmp_path / "nothing"), "nothing cannot be read as a trace")
 
 
@@ -103,7 +103,7 @@ def test_a_trace_of_another_version_is_refused(tmp_path):
     refused(run("trace", "verify", tmp_path / "file"), "version 2")
 
 
-def test_what_simulate_writes_is_consistent(tmp_path):
+def test_the_trace_of_a_simulation_is_consistent(tmp_path):
     file = tmp_path / "run.jsonl"
     assert run("simulate", BANK, "--snapshots", "5", "--trace", file).code == 0
     result = run("trace", "verify", file)

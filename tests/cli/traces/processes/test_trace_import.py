@@ -1,4 +1,4 @@
-"""`strobe trace import` and `export`: logs of vector clocks in and out, and diagrams."""
+"""`strobe trace import` and `export`: logs with vector clocks, and diagrams."""
 
 import pytest
 from tests.cli.command_line import refused, run
@@ -43,7 +43,7 @@ def test_impossible_clocks_of_all_executions_are_refused_at_once(log):
 
 
 def test_a_host_may_have_another_name_in_the_trace(log, tmp_path):
-    """The name of the coordinator is not free for a process."""
+    """No process may have the coordinator's name."""
     log.write_text(LOG.replace("b {", "coordinator {").replace('"b"', '"coordinator"'))
     refused(run("trace", "import", log), "may not be called 'coordinator'", "--rename OLD=NEW")
     words = ("trace", "import", log, "--out", tmp_path / "run.jsonl", "--json", "--rename", "coordinator=b")
@@ -67,7 +67,7 @@ def test_a_host_may_have_another_name_in_the_trace(log, tmp_path):
         (["a="], "--rename a=: not of the form OLD=NEW"),
     ],
 )
-def test_a_name_that_cannot_be_given_is_refused(log, monkeypatch, renames, problem):
+def test_an_invalid_renaming_is_refused(log, monkeypatch, renames, problem):
     monkeypatch.chdir(log.parent)
     refused(run("trace", "import", "my.log", *(word for each in renames for word in ("--rename", each))), problem)
 
@@ -80,7 +80,7 @@ def test_a_name_that_cannot_be_given_is_refused(log, monkeypatch, renames, probl
         (["--out", "/nowhere/run.jsonl"], "cannot write"),
     ],
 )
-def test_what_cannot_be_done_is_refused(log, options, problem):
+def test_an_invalid_option_is_refused(log, options, problem):
     refused(run("trace", "import", log, *options), problem)
 
 
@@ -105,23 +105,23 @@ def test_lines_without_events_may_be_long(log):
 
 
 def test_a_line_that_is_too_long_for_the_default_is_named():
-    looking = _Looking("my.log", by_default=True)
-    looking(6)
-    looking.check()
-    looking(6)
-    looking.check()
+    progress = _Looking("my.log", by_default=True)
+    progress(6)
+    progress.check()
+    progress(6)
+    progress.check()
     with pytest.raises(UsageError, match=r"my\.log, from line 6 on: .*: a line there is too long for a log"):
-        looking.check()
+        progress.check()
 
 
-def test_a_trace_goes_out_as_a_log_and_comes_in_again(log, tmp_path):
+def test_an_exported_log_equals_the_imported_one(log, tmp_path):
     run("trace", "import", log, "--out", tmp_path / "run.jsonl")
     assert run("trace", "export", tmp_path / "run.jsonl", "--out", tmp_path / "again.log").code == 0
     assert (tmp_path / "again.log").read_text() == LOG.replace('{"b":1, "a":1}', '{"a":1,"b":1}').replace(", ", ",")
 
 
 @pytest.mark.parametrize("form", ["svg", "html"])
-def test_a_trace_goes_out_as_a_diagram(log, tmp_path, form):
+def test_a_trace_is_exported_as_a_diagram(log, tmp_path, form):
     run("trace", "import", log, "--out", tmp_path / "run.jsonl")
     assert run("trace", "export", tmp_path / "run.jsonl", "--out", tmp_path / f"run.{form}").code == 0
     assert (tmp_path / f"run.{form}").read_text().count("<circle") == 3

@@ -1,4 +1,4 @@
-"""`strobe trace lattice`: counting, possibly, definitely, their exit codes, and questions that cannot be asked."""
+"""`strobe trace lattice`: counting, possibly and definitely, their exit codes, and invalid questions."""
 
 import json
 import shlex
@@ -44,7 +44,7 @@ def test_a_count_that_stops_early_is_undecided(trace):
     }
 
 
-def test_possibly_shows_a_cut_and_what_is_so_there(trace):
+def test_possibly_shows_a_cut_and_the_values_there(trace):
     result = run("trace", "lattice", trace, "--possibly", "a.busy and b.busy")
     assert result.code == 0
     assert "possibly: yes" in result.out
@@ -54,7 +54,7 @@ def test_possibly_shows_a_cut_and_what_is_so_there(trace):
     assert found["values"] == {"b.task.id": 7, "in_flight(a->b)": 1}
 
 
-def test_what_never_holds_is_exit_code_1(trace):
+def test_a_predicate_that_never_holds_is_exit_code_1(trace):
     result = run("trace", "lattice", trace, "--possibly", "received(`a->b`) > sent(`a->b`)")
     assert (result.code, "no: it holds at no consistent cut" in result.out) == (1, True)
 
@@ -73,8 +73,8 @@ def test_without_an_example_order_in_time_the_answer_is_still_given(trace, monke
     monkeypatch.setattr(paths, "_GUARDED_MAX", 0)
     result = run("trace", "lattice", trace, "--definitely", "a.busy and b.busy")
     assert result.code == 1
-    told = " ".join(result.out.split())
-    assert told == (
+    output = " ".join(result.out.split())
+    assert output == (
         "definitely: no: an observer may never see it hold; this is certain, but no example was found in time"
     )
     found = run("trace", "lattice", trace, "--definitely", "a.busy and b.busy", "--json").document
@@ -93,12 +93,12 @@ def test_a_search_stopped_by_memory_is_not_advised_to_raise_max_cuts(trace, monk
     monkeypatch.setattr(detection, "_DIVE_CUTS_MAX", 1)
     result = run("trace", "lattice", trace, "--definitely", "events() == 4")
     assert result.code == 4
-    told = " ".join(result.out.split())
-    assert "undecided after 1 cut: the next level of the lattice needs more than 1.1 GB of memory" in told
-    assert "--max-cuts" not in told
+    output = " ".join(result.out.split())
+    assert "undecided after 1 cut: the next level of the lattice needs more than 1.1 GB of memory" in output
+    assert "--max-cuts" not in output
     found = run("trace", "lattice", trace, "--definitely", "events() == 4", "--json").document
     assert (found["answer"], found["stopped_by"]) == (None, "memory")
-    # Where few cuts may be looked at, these are over first.
+    # With a small --max-cuts, that limit is reached first.
     stopped = run("trace", "lattice", trace, "--definitely", "events() == 4", "--max-cuts", "2")
     assert (stopped.code, "--max-cuts N examines more" in stopped.out) == (4, True)
 

@@ -1,4 +1,4 @@
-"""The client of the API on connections that are closed before their request is read."""
+"""The client of the API, if connections are closed before their request is read."""
 
 import socket
 import struct
@@ -22,7 +22,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def closing(count: int, reset: bool) -> Iterator[tuple[str, list[int]]]:
-    """Serve at an address: close the first `count` connections, answer the next; give the address and their numbers."""
+    """Serve: close the first `count` connections, answer the others. Yield the address and the connections' numbers."""
     served: list[int] = []
 
     def serve() -> None:
@@ -52,8 +52,8 @@ def closing(count: int, reset: bool) -> Iterator[tuple[str, list[int]]]:
 
 
 @pytest.mark.parametrize("reset", [True, False])
-def test_a_question_on_a_connection_that_is_closed_is_sent_again(reset: bool) -> None:
-    """E14: under a flood of connections an honest one may be closed before it is read."""
+def test_a_query_is_sent_again_if_its_connection_is_closed(reset: bool) -> None:
+    """E14: under a flood of connections, a legitimate one may be closed before its request is read."""
     with closing(calling.ATTEMPTS_MAX - 1, reset) as (api, served):
         assert Client(api).metrics() == "well"
     assert len(served) == calling.ATTEMPTS_MAX
@@ -66,7 +66,7 @@ def test_after_several_closed_connections_the_client_gives_up() -> None:
 
 
 def test_an_order_is_never_sent_twice() -> None:
-    """It may have been carried out before the connection was closed."""
+    """The coordinator may have carried it out before the connection was closed."""
     with closing(100, reset=False) as (api, served), pytest.raises(TransportError, match="no coordinator answers at"):
         Client(api).take()
     assert len(served) == 1

@@ -1,4 +1,4 @@
-"""Connections to the HTTP API that do not end by themselves are ended; those that wait for an answer are not (E14)."""
+"""The HTTP API closes idle and slow connections, but not those that wait for an answer (E14)."""
 
 import asyncio
 import json
@@ -26,11 +26,11 @@ SOON_S = 0.05
 
 
 class Served:
-    """A server whose answer to `/` is `answer`, and to `/wait` comes when `go_on` is set."""
+    """A server that answers `answer`: on `/` at once, on `/wait` when `answer_now` is set."""
 
     def __init__(self, answer: bytes) -> None:
         self.answer = answer
-        self.go_on = asyncio.Event()
+        self.answer_now = asyncio.Event()
         self.waiting = 0
         self.server = HttpServer(self._application, ("127.0.0.1", 0))
 
@@ -39,7 +39,7 @@ class Served:
             pass
         if scope["path"] == "/wait":
             self.waiting += 1
-            await self.go_on.wait()
+            await self.answer_now.wait()
         length = str(len(self.answer)).encode()
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", length)]})
         await send({"type": "http.response.body", "body": self.answer})
@@ -49,8 +49,8 @@ class Served:
         writer.write(first)
         return reader, writer
 
-    async def says(self, data: bytes) -> bytes:
-        """Send `data`, and return all that comes until the connection is closed."""
+    async def exchange(self, data: bytes) -> bytes:
+        """Send `data`, and return everything received until the connection is closed."""
         reader, writer = await self.connect(data)
         try:
             return await read_all(reader)
@@ -80,7 +80,7 @@ async def serving(answer: bytes = b"here") -> AsyncIterator[Served]:
         await until(lambda: served.server.started)
         yield served
     finally:
-        served.go_on.set()
+        served.answer_now.set()
         served.server.should_exit = True
         await task
 
@@ -98,21 +98,21 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 
 @pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("begun", [b"", GET[:-4], POST, POST + b"12345"])
-def test_E14_a_request_that_is_not_completed_is_timed_out(begun: bytes) -> None:
-    """E14: nothing, half a header, and none or half of a body."""
+def test_E14_an_incomplete_request_times_out(begun: bytes) -> None:
+    """E14: no header, half a header, no body, half a body."""
 
     async def scenario() -> None:
         async with serving() as served:
-            assert (await served.says(begun)).startswith(b"HTTP/1.1 408 Request Timeout\r\n")
-            assert (await served.says(GET)).startswith(b"HTTP/1.1 200 OK\r\n")
+            assert (await served.exchange(begun)).startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+            assert (await served.exchange(GET)).startswith(b"HTTP/1.1 200 OK\r\n")
 
     run(scenario())
 
 
 @pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("begun", [GET[:-4], CHUNKED])
-def test_E14_bytes_that_trickle_in_do_not_extend_the_deadline(begun: bytes) -> None:
-    """E14: what counts is when the request is complete."""
+def test_E14_a_slow_trickle_of_bytes_does_not_extend_the_deadline(begun: bytes) -> None:
+    """E14: the deadline is for the complete request."""
 
     async def scenario() -> None:
         async with serving() as served:
@@ -128,8 +128,8 @@ def test_E14_bytes_that_trickle_in_do_not_extend_the_deadline(begun: bytes) -> N
 
 
 @pytest.mark.usefixtures("short")
-def test_E14_an_answer_that_is_not_read_ends_the_connection() -> None:
-    """E14: also with more requests behind it, whose answers would have to wait."""
+def test_E14_a_client_that_does_not_read_its_answer_is_disconnected() -> None:
+    """E14: also if more requests follow on the connection."""
 
     async def scenario() -> None:
         async with serving(bytes(32 << 20)) as served:
@@ -144,40 +144,40 @@ def test_E14_an_answer_that_is_not_read_ends_the_connection() -> None:
 
 
 @pytest.mark.usefixtures("short")
-def test_a_request_may_wait_for_its_answer_longer_than_it_may_take_to_come() -> None:
+def test_a_complete_request_may_wait_for_its_answer_beyond_the_deadline() -> None:
     async def scenario() -> None:
         async with serving() as served:
-            waiting = asyncio.create_task(served.says(WAIT))
+            waiting = asyncio.create_task(served.exchange(WAIT))
             await until(lambda: served.waiting == 1)
-            assert b" 408 " in await served.says(b"")  # a deadline has passed since
+            assert b" 408 " in await served.exchange(b"")  # a deadline has passed since
             assert not waiting.done()
-            served.go_on.set()
+            served.answer_now.set()
             assert (await waiting).endswith(b"\r\n\r\nhere")
 
     run(scenario())
 
 
-def test_E14_one_connection_too_many_closes_the_oldest_without_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    """E14: those that wait for their answers stay; one more is refused when all do."""
+def test_E14_at_the_connection_limit_the_oldest_without_request_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """E14: connections that wait for their answers stay open; if all do, a new connection is refused."""
     monkeypatch.setattr("strobe.runtime.api.http_server.API_CONNECTIONS_MAX", 3)
 
     async def scenario() -> None:
         async with serving() as served:
-            waiting = [asyncio.create_task(served.says(WAIT))]
+            waiting = [asyncio.create_task(served.exchange(WAIT))]
             await until(lambda: served.waiting == 1)
             oldest = await served.connect(GET[:10])
             older = await served.connect()
             await until(lambda: len(served.server.open_connections) == 3)
-            waiting.append(asyncio.create_task(served.says(WAIT)))
+            waiting.append(asyncio.create_task(served.exchange(WAIT)))
             assert await read_all(oldest[0]) == b""
             await until(lambda: served.waiting == 2)
-            waiting.append(asyncio.create_task(served.says(WAIT)))
+            waiting.append(asyncio.create_task(served.exchange(WAIT)))
             assert await read_all(older[0]) == b""
             await until(lambda: served.waiting == 3)
-            refused = await served.says(GET)
+            refused = await served.exchange(GET)
             assert refused.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
             assert b"3 connections are open" in refused
-            served.go_on.set()
+            served.answer_now.set()
             assert all([(await one).endswith(b"here") for one in waiting])
             for _, writer in (oldest, older):
                 writer.close()
@@ -185,12 +185,12 @@ def test_E14_one_connection_too_many_closes_the_oldest_without_a_request(monkeyp
     run(scenario())
 
 
-def test_E14_a_header_without_end_is_refused() -> None:
-    """E14: at a size, whatever comes after it."""
+def test_E14_an_endless_header_is_refused() -> None:
+    """E14: as soon as it exceeds the size limit."""
 
     async def scenario() -> None:
         async with serving() as served:
-            answer = await served.says(GET[:-2] + b"X: " + b"a" * (4 * http_connection.HEADER_BYTES_MAX))
+            answer = await served.exchange(GET[:-2] + b"X: " + b"a" * (4 * http_connection.HEADER_BYTES_MAX))
             assert answer.startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
             assert "error" in json.loads(answer.partition(b"\r\n\r\n")[2])
 
@@ -206,40 +206,38 @@ def test_E14_a_header_without_end_is_refused() -> None:
         b"GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
     ],
 )
-def test_E14_what_is_no_request_is_refused_and_no_error_of_ours(
-    garbage: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
-    """E14: also behind a request that is being answered."""
+def test_E14_garbage_is_refused_without_a_logged_error(garbage: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """E14: also if it follows a request that is being answered."""
 
     async def scenario() -> None:
         async with serving() as served:
-            assert (await served.says(garbage)).startswith(b"HTTP/1.1 400 Bad Request\r\n")
-            busy = asyncio.create_task(served.says(WAIT + garbage))
+            assert (await served.exchange(garbage)).startswith(b"HTTP/1.1 400 Bad Request\r\n")
+            busy = asyncio.create_task(served.exchange(WAIT + garbage))
             await until(lambda: served.waiting == 1)
-            served.go_on.set()
+            served.answer_now.set()
             assert b"\r\n\r\nhere" in await busy
 
     run(scenario())
     assert [record for record in caplog.records if record.name == "asyncio"] == []
 
 
-def test_requests_that_come_at_once_are_answered_one_after_the_other() -> None:
+def test_pipelined_requests_are_answered_in_order() -> None:
     async def scenario() -> None:
         async with serving() as served:
             last = GET[:-2] + b"Connection: close\r\n\r\n"
-            assert (await served.says(GET * 4 + last)).count(b"\r\n\r\nhere") == 5
+            assert (await served.exchange(GET * 4 + last)).count(b"\r\n\r\nhere") == 5
 
     run(scenario())
 
 
-def test_E14_bodies_and_headers_that_are_too_long_are_refused_by_size(tmp_path: Path) -> None:
-    """E14: a body is not read when its length is announced; a client that goes away is no error of ours."""
+def test_E14_bodies_and_headers_that_are_too_long_are_refused(tmp_path: Path) -> None:
+    """E14: a body announced as too long is not read; a client that disconnects is not a server error."""
 
     async def scenario() -> None:
         async with running(tmp_path / "store", http=True) as coordinator:
             place = parse_address(coordinator.service.api, "api")
 
-            async def says(data: bytes) -> bytes:
+            async def exchange(data: bytes) -> bytes:
                 reader, writer = await asyncio.open_connection(*place)
                 writer.write(data)
                 head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE_S)
@@ -247,17 +245,17 @@ def test_E14_bodies_and_headers_that_are_too_long_are_refused_by_size(tmp_path: 
                 return head
 
             post = b"POST /v1/snapshots HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-            assert b" 413 " in await says(post + b"Content-Length: 9999999999\r\n\r\n{")
+            assert b" 413 " in await exchange(post + b"Content-Length: 9999999999\r\n\r\n{")
             chunk = b"100000\r\n" + b" " * (1 << 20) + b"\r\n"
             chunked = post + b"Transfer-Encoding: chunked\r\n\r\n"
-            assert b" 413 " in await says(chunked + chunk * 2 + b"0\r\n\r\n")
-            assert b" 413 " in await says(chunked + chunk * 17)  # and it goes on
-            assert b" 431 " in await says(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"a" * 40_000 + b"\r\n\r\n")
+            assert b" 413 " in await exchange(chunked + chunk * 2 + b"0\r\n\r\n")
+            assert b" 413 " in await exchange(chunked + chunk * 17)  # the body does not end
+            assert b" 431 " in await exchange(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"a" * 40_000 + b"\r\n\r\n")
             _, writer = await asyncio.open_connection(*place)
             writer.write(post + b"Content-Length: 10\r\n\r\n{")
             await writer.drain()
             writer.close()
-            assert b" 200 " in await says(b"GET /v1/status HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            assert b" 200 " in await exchange(b"GET /v1/status HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             assert coordinator.logged("request failed") == []
 
     run(scenario())
@@ -266,7 +264,7 @@ def test_E14_bodies_and_headers_that_are_too_long_are_refused_by_size(tmp_path: 
 @pytest.mark.parametrize(
     ("soft", "wanted", "expected"), [(256, 128, 32), (20_000, 128, 128), (4, 128, 1), (-1, 128, 128)]
 )
-def test_a_port_takes_a_share_of_the_descriptors_at_most(
+def test_a_port_uses_only_a_share_of_the_file_descriptors(
     monkeypatch: pytest.MonkeyPatch, soft: int, wanted: int, expected: int
 ) -> None:
     monkeypatch.setattr(file_descriptors.resource, "getrlimit", lambda _: (soft, soft))
@@ -280,8 +278,8 @@ def test_a_port_takes_a_share_of_the_descriptors_at_most(
 def test_the_limit_of_descriptors_is_raised_as_far_as_allowed(
     monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, raised: int | None
 ) -> None:
-    done: list[tuple[int, int]] = []
+    set_limits: list[tuple[int, int]] = []
     monkeypatch.setattr(file_descriptors.resource, "getrlimit", lambda _: (soft, hard))
-    monkeypatch.setattr(file_descriptors.resource, "setrlimit", lambda _, limits: done.append(limits))
+    monkeypatch.setattr(file_descriptors.resource, "setrlimit", lambda _, limits: set_limits.append(limits))
     file_descriptors.raise_limit()
-    assert done == ([] if raised is None else [(raised, hard)])
+    assert set_limits == ([] if raised is None else [(raised, hard)])

@@ -1,4 +1,4 @@
-"""The HTTP API: every answer is what its description says, and what should not be let in is not."""
+"""The HTTP API: every answer matches the OpenAPI description, and invalid or foreign requests are refused."""
 
 import asyncio
 import errno
@@ -27,7 +27,7 @@ from strobe.runtime.messages.control import ChannelReport, Heartbeat, SnapshotBe
 
 
 class Answer:
-    """What came back: status code, headers, text and the document, if it is one."""
+    """An answer: status code, content type, text, and the document if it is JSON."""
 
     def __init__(self, code: int, headers: Any, text: str) -> None:
         self.code = code
@@ -51,7 +51,7 @@ def ask(api: str, method: str, path: str, body: Any = None, **headers: str) -> A
 
 
 def served(scenario: Callable[[Running, Callable[..., Any]], Any], store: Path, **settings: Any) -> None:
-    """Run a scenario with a coordinator, and a way to ask it things from outside the loop."""
+    """Run a scenario with a coordinator, and a function that sends requests to it from a thread."""
 
     async def run() -> None:
         async with running(store, http=True, **settings) as coordinator:
@@ -65,7 +65,7 @@ def served(scenario: Callable[[Running, Callable[..., Any]], Any], store: Path, 
 
 
 def matches(document: Any, schema: dict[str, Any], whole: dict[str, Any], place: str = "") -> None:
-    """Assert that `document` is what `schema` says: as much of JSON Schema as the description uses."""
+    """Assert that `document` matches `schema`; supports only those parts of JSON Schema that the description uses."""
     if "$ref" in schema:
         schema = whole["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
     if "anyOf" in schema:
@@ -102,7 +102,7 @@ def _matches(document: Any, schema: dict[str, Any], whole: dict[str, Any]) -> bo
     return True
 
 
-def test_every_answer_is_what_its_description_says(tmp_path: Path) -> None:
+def test_every_answer_matches_its_openapi_description(tmp_path: Path) -> None:
     async def scenario(coordinator: Running, asking: Callable[..., Any]) -> None:
         whole = (await asking("GET", "/openapi.json")).document
         assert whole["openapi"].startswith("3.1")
@@ -139,7 +139,9 @@ def test_every_answer_is_what_its_description_says(tmp_path: Path) -> None:
         assert (await check("POST", "/v1/restore", "/v1/restore", {"snapshot": "nothing"})).code == 404
         assert (await check("POST", "/v1/restore", "/v1/restore", {"snapshots": "?"})).code == 400
         restoring, *_ = await asyncio.gather(
-            check("POST", "/v1/restore", "/v1/restore", {"snapshot": snapshot}), a.start_as_told(), b.start_as_told()
+            check("POST", "/v1/restore", "/v1/restore", {"snapshot": snapshot}),
+            a.start_as_ordered(),
+            b.start_as_ordered(),
         )
         assert (restoring.code, restoring.document["restored"]) == (200, snapshot)
         leave = "/v1/processes/{name}/leave"
@@ -156,7 +158,7 @@ def test_every_answer_is_what_its_description_says(tmp_path: Path) -> None:
     served(scenario, tmp_path / "store")
 
 
-def test_errors_are_documents_and_browsers_are_kept_out(tmp_path: Path) -> None:
+def test_errors_are_documents_and_foreign_requests_are_refused(tmp_path: Path) -> None:
     async def scenario(coordinator: Running, asking: Callable[..., Any]) -> None:
         nowhere = await asking("GET", "/nowhere")
         assert (nowhere.code, nowhere.document) == (404, {"error": "there is no /nowhere here; see /"})
@@ -182,7 +184,7 @@ def test_errors_are_documents_and_browsers_are_kept_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.1", "API.Example"])
-def test_host_names_are_ours_in_capitals_or_not(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+def test_host_names_are_compared_without_case(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: "Build-01")
 
     async def answer(scope: Any, receive: Any, send: Any) -> None:
@@ -202,9 +204,9 @@ def test_host_names_are_ours_in_capitals_or_not(monkeypatch: pytest.MonkeyPatch,
     assert b"evil" not in asked
 
 
-def test_a_snapshot_that_cannot_begin_says_what_it_waits_for(tmp_path: Path) -> None:
+def test_the_answer_names_what_a_delayed_snapshot_waits_for(tmp_path: Path) -> None:
     async def scenario(coordinator: Running, asking: Callable[..., Any]) -> None:
-        await coordinator.living("a")
+        await coordinator.start_node("a")
         answer = await asking("POST", "/v1/snapshots", {"timeout_s": 0.05})
         assert answer.document == {"id": None, "outcome": "wanted", "reason": "it waits for b to run"}
         late = await asking("POST", "/v1/snapshots", {"wait": True, "timeout_s": 0.05})
@@ -213,7 +215,7 @@ def test_a_snapshot_that_cannot_begin_says_what_it_waits_for(tmp_path: Path) -> 
     served(scenario, tmp_path / "store")
 
 
-def test_who_waits_when_all_is_stopped_is_told_why(tmp_path: Path) -> None:
+def test_waiting_requests_get_the_reason_when_everything_is_stopped(tmp_path: Path) -> None:
     async def scenario(coordinator: Running, asking: Callable[..., Any]) -> None:
         a, b = await both_alive(coordinator)
         waiting = [
@@ -237,7 +239,7 @@ def test_who_waits_when_all_is_stopped_is_told_why(tmp_path: Path) -> None:
     served(scenario, tmp_path / "store")
 
 
-def test_who_waits_when_the_coordinator_ends_is_told_so(tmp_path: Path) -> None:
+def test_waiting_requests_are_answered_when_the_coordinator_ends(tmp_path: Path) -> None:
     async def scenario(coordinator: Running, asking: Callable[..., Any]) -> None:
         await both_alive(coordinator)
         waiting = asyncio.create_task(asking("POST", "/v1/snapshots", {"wait": True, "timeout_s": 20}))
@@ -252,9 +254,9 @@ def test_who_waits_when_the_coordinator_ends_is_told_so(tmp_path: Path) -> None:
     served(scenario, tmp_path / "store")
 
 
-def test_E10_requests_that_were_given_up_leave_no_snapshots_to_be_taken(tmp_path: Path) -> None:
+def test_E10_requests_that_timed_out_leave_no_snapshot_queued(tmp_path: Path) -> None:
     async def scenario(coordinator: Running, asking: Callable[..., Any]) -> None:
-        await coordinator.living("a")
+        await coordinator.start_node("a")
         request = {"wait": True, "timeout_s": 0.05}
         answers = await asyncio.gather(*(asking("POST", "/v1/snapshots", request) for _ in range(10)))
         assert {answer.code for answer in answers} == {504}
@@ -264,7 +266,7 @@ def test_E10_requests_that_were_given_up_leave_no_snapshots_to_be_taken(tmp_path
     served(scenario, tmp_path / "store")
 
 
-def test_metrics_have_what_an_operator_watches(tmp_path: Path) -> None:
+def test_metrics_cover_snapshots_epochs_and_processes(tmp_path: Path) -> None:
     async def scenario(coordinator: Running, asking: Callable[..., Any]) -> None:
         a, b = await both_alive(coordinator)
         a.beat(position=31)
@@ -293,7 +295,7 @@ def test_metrics_have_what_an_operator_watches(tmp_path: Path) -> None:
 
 
 async def in_metrics(asking: Callable[..., Any], *lines: str) -> None:
-    """Wait until the metrics have these lines; what nodes have said takes a moment to get there."""
+    """Wait until the metrics have these lines; reports of nodes take a moment to arrive."""
     missing = {*lines}
     try:
         async with asyncio.timeout(PATIENCE_S):
@@ -303,8 +305,8 @@ async def in_metrics(asking: Callable[..., Any], *lines: str) -> None:
         pytest.fail(f"the metrics do not have {sorted(missing)}")
 
 
-def test_metrics_have_what_each_process_and_channel_holds_and_has_counted(tmp_path: Path) -> None:
-    """Every figure is another one, so that none can be taken for another."""
+def test_metrics_have_the_counters_of_each_process_and_channel(tmp_path: Path) -> None:
+    """All numbers differ, so that none can be mistaken for another."""
 
     async def scenario(coordinator: Running, asking: Callable[..., Any]) -> None:
         a, b = await both_alive(coordinator)
@@ -334,7 +336,7 @@ def test_metrics_have_what_each_process_and_channel_holds_and_has_counted(tmp_pa
     served(scenario, tmp_path / "store")
 
 
-def test_metrics_count_cycles_that_wait_for_credit(tmp_path: Path) -> None:
+def test_metrics_count_credit_deadlocks(tmp_path: Path) -> None:
     async def scenario(coordinator: Running, asking: Callable[..., Any]) -> None:
         a, b = await both_alive(coordinator)
         await in_metrics(asking, "strobe_credit_deadlocks 0.0")
@@ -348,7 +350,7 @@ def test_metrics_count_cycles_that_wait_for_credit(tmp_path: Path) -> None:
     served(scenario, tmp_path / "store")
 
 
-def test_metrics_say_whether_the_store_can_be_used(tmp_path: Path) -> None:
+def test_metrics_show_whether_the_store_can_be_used(tmp_path: Path) -> None:
     async def scenario(coordinator: Running, asking: Callable[..., Any]) -> None:
         await both_alive(coordinator)
         await in_metrics(asking, "strobe_store_trouble 0.0")
@@ -363,7 +365,7 @@ def test_metrics_say_whether_the_store_can_be_used(tmp_path: Path) -> None:
     served(scenario, tmp_path / "store")
 
 
-def test_metrics_count_who_is_turned_away_by_the_coordinator(tmp_path: Path) -> None:
+def test_metrics_count_connections_that_the_coordinator_rejects(tmp_path: Path) -> None:
     async def scenario(coordinator: Running, asking: Callable[..., Any]) -> None:
         await in_metrics(asking, "strobe_rejected_total 0.0")
         for count in (1, 2):
@@ -375,7 +377,7 @@ def test_metrics_count_who_is_turned_away_by_the_coordinator(tmp_path: Path) -> 
     served(scenario, tmp_path / "store")
 
 
-def test_commands_find_the_coordinator_by_the_store_and_speak_to_it(tmp_path: Path) -> None:
+def test_commands_find_the_coordinator_through_its_store(tmp_path: Path) -> None:
     async def scenario(coordinator: Running, asking: Callable[..., Any]) -> None:
         a, b = await both_alive(coordinator)
         client = await asyncio.to_thread(Client.of_store, str(tmp_path / "store"))
@@ -402,18 +404,18 @@ def test_commands_find_the_coordinator_by_the_store_and_speak_to_it(tmp_path: Pa
 
 
 @pytest.mark.parametrize("version", ["this", "earlier"])
-def test_a_word_that_was_left_behind_leads_to_no_other_system(tmp_path: Path, version: str) -> None:
-    """A coordinator that was killed has left word where it was; the one of another system may be there by now."""
+def test_a_stale_address_file_never_leads_to_another_system(tmp_path: Path, version: str) -> None:
+    """A killed coordinator leaves its address file; the coordinator of another system may have that address by now."""
     mine, others = str(tmp_path / "mine"), str(tmp_path / "others")
 
-    async def leave_word() -> Discovered:
+    async def leave_address_file() -> Discovered:
         async with running(tmp_path / "mine", http=True) as coordinator:
             found = discover(mine)
             assert found.system == coordinator.coordinator.identity
             return found
 
     async def scenario() -> None:
-        left = await leave_word()
+        left = await leave_address_file()
         async with running(tmp_path / "others", http=True) as other:
             a, b = await both_alive(other)
             taken = await committed(other, a, b)
@@ -440,10 +442,10 @@ def test_a_word_that_was_left_behind_leads_to_no_other_system(tmp_path: Path, ve
     asyncio.run(scenario())
 
 
-def test_nobody_at_the_address_is_said_so() -> None:
+def test_an_address_without_a_coordinator_is_reported() -> None:
     with pytest.raises(TransportError, match="no coordinator answers at"):
         Client("127.0.0.1:1").status()
 
 
-def test_a_store_that_cannot_be_read_is_no_refusal() -> None:
+def test_an_unreadable_store_gives_status_503() -> None:
     assert _status_of(StoreError("/data/shop", "is away")) == 503

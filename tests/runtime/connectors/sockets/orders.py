@@ -1,4 +1,4 @@
-"""Orders that tests read, and records that they emit."""
+"""Orders that tests read, and functions that read from sources and emit into sinks."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""Two-phase sinks (R2): output is released when its snapshot has committed, each record once, whatever happens."""
+"""Two-phase sinks (R2): output is released when its snapshot has committed, and each record exactly once."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def staged(path):
 
 
 class TestRelease:
-    def test_R2_how_far_output_was_released_is_seen_before_the_sink_is_opened(self, sink, path):
+    def test_R2_the_released_position_is_known_before_the_sink_is_opened(self, sink, path):
         assert FileSink(path.with_name("other.jsonl"), "a").released == 0
         position = emit(sink, {"n": 1})
         sink.prepare(position)
@@ -60,9 +60,9 @@ class TestRelease:
         assert staged(path) == []
 
     def test_R2_each_step_is_durable_before_the_next(self, sink, path, monkeypatch):
-        """The epoch before its first segment, a segment before its name, that before the snapshot may commit.
+        """First the epoch, then the content of its first segment, its name, and only then may the snapshot commit.
 
-        And the output before its segment is removed.
+        Released output is durable before its segment is removed.
         """
         events = []
 
@@ -109,7 +109,7 @@ class TestRelease:
         sink.release(second)
         assert path.read_bytes() == b"1\n2\n3\n"
 
-    def test_what_is_emitted_after_the_cut_is_not_staged_with_it(self, sink, path):
+    def test_output_after_the_cut_is_not_staged_with_it(self, sink, path):
         position = emit(sink, 1)
         emit(sink, 2)
         sink.prepare(position)
@@ -142,7 +142,7 @@ class TestRelease:
         sink.release(sink.position)
         assert path.read_text() == "".join(f"{number}\n" for number in range(2000))
 
-    def test_a_disk_that_fails_loses_nothing(self, path):
+    def test_a_full_disk_loses_no_output(self, path):
         failing = [True]
 
         def on_step(step: SinkStep) -> None:
@@ -188,7 +188,7 @@ class TestRestore:
         assert path.read_bytes() == b"1\n4\n"
 
     def test_R2_an_older_epoch_does_not_discard_output_of_a_later_one(self, sink, path):
-        """R2, S1: a process that a replaced coordinator tells to begin may come after that of the one that leads."""
+        """R2, S1: a process started by a replaced coordinator may come after the one of the leading coordinator."""
         sink.restore(0, epoch=3)
         position = emit(sink, 1)
         sink.prepare(position)
@@ -200,7 +200,7 @@ class TestRestore:
         again.close()
         restored(path, position, epoch=2).close()  # nothing is staged, so nothing is lost
 
-    def test_R2_a_rollback_completes_the_release_of_what_the_snapshot_staged(self, sink, path):
+    def test_R2_a_rollback_completes_the_release_of_staged_output(self, sink, path):
         position = emit(sink, 1, 2)
         sink.prepare(position)
         sink.close()
@@ -258,7 +258,7 @@ class TestRestore:
         assert (tmp_path / "audit.jsonl.epoch-3").read_bytes() == b"20\n30\n40\n"
         again.close()
 
-    def test_a_snapshot_of_the_timeline_that_was_left_by_a_fork_is_refused(self, sink, path):
+    def test_a_snapshot_that_a_fork_has_abandoned_is_refused(self, sink, path):
         first = emit(sink, 1)
         later = emit(sink, "something long")
         sink.prepare(later)

@@ -17,7 +17,7 @@ class TestFileSource:
     def file(self, tmp_path):
         return tmp_path / "orders.jsonl"
 
-    def test_lines_come_decoded_and_a_growing_file_is_followed(self, file):
+    def test_lines_are_decoded_and_a_growing_file_is_followed(self, file):
         file.write_text('{"number":1}\n{"number":2}\n{"num')
         source = FileSource(file, "a", Order)
         source.open(0)
@@ -74,7 +74,7 @@ class TestFileSource:
         assert source.position_after(2) == source.position
         assert source.position & 0xFFFF == file.stat().st_size
 
-    def test_a_run_of_malformed_lines_is_skipped_in_more_than_one_poll(self, file):
+    def test_many_malformed_lines_are_skipped_over_several_polls(self, file):
         file.write_text("nonsense\n" * 3 * LINES_MAX + "1\n")
         source = FileSource(file, "a", malformed="skip")
         source.open(0)
@@ -94,7 +94,7 @@ class TestFileSource:
         with pytest.raises(UsageError, match="has 4 bytes, but 6 were read: it was shortened or replaced"):
             source.open(source.position)
 
-    def test_R2_another_file_under_the_same_name_is_refused(self, file, tmp_path):
+    def test_R2_a_replaced_file_is_refused(self, file, tmp_path):
         file.write_text("1\n2\n3\n")
         source = FileSource(file, "a")
         source.open(0)

@@ -24,7 +24,7 @@ class TestIngressLog:
     def path(self, tmp_path):
         return tmp_path / "ingress.log"
 
-    def test_what_was_appended_is_read_from_any_position(self, path):
+    def test_appended_records_are_read_from_any_position(self, path):
         log = IngressLog(path)
         positions = [log.append(Order(number)) for number in range(10)]
         assert positions == sorted(set(positions))
@@ -74,7 +74,7 @@ class TestIngressLog:
         append, others = Writer.append, []
 
         def append_late(writer, payloads):
-            if not others:  # this thread has its writer, and is overtaken by one that closes the log
+            if not others:  # this thread already has its writer, when another one closes the log
                 log.close()
                 others.append(os.open(tmp_path / "other", os.O_RDWR | os.O_CREAT))
                 os.write(others[0], b"precious bytes of another file" * 10)
@@ -110,7 +110,7 @@ class TestIngressLog:
         assert sorted(read_all(log)) == [100 * lane + number for lane in range(4) for number in range(25)]
         log.close()
 
-    def test_R2_a_rollback_leaves_the_log_to_those_who_append(self, path):
+    def test_R2_a_rollback_does_not_close_the_writer(self, path):
         log, other = IngressLog(path), IngressLog(path)
         log.append("one")
         log.open(0)
@@ -136,7 +136,7 @@ class TestIngressLog:
             assert log.poll(10) == ["one", "two", "four"]
             log.close()
 
-    def test_what_is_not_durable_yet_is_not_read(self, path):
+    def test_records_that_are_not_durable_yet_are_not_read(self, path):
         log = IngressLog(path)
         end = log.append("one")
         log.append("two")
@@ -189,7 +189,7 @@ class TestIngressLog:
             log.open(end)
 
     def test_R2_acknowledged_records_survive_a_kill_of_the_writer(self, path):
-        """The writer is a program of its own; it is killed in the middle of a record."""
+        """The writer is a separate program; after its kill, the log also ends with an incomplete record."""
         child = start(appending.__name__, str(path))
         acknowledged = [int(child.stdout.readline()) for _ in range(20)]
         child.kill()
@@ -216,7 +216,7 @@ class TestIngressLog:
         other.close()
 
     @pytest.mark.parametrize("content", [b"{}\n", b"something else that is longer than a header\n"])
-    def test_a_file_that_is_something_else_is_left_alone(self, path, content):
+    def test_a_file_that_is_no_ingress_log_is_left_alone(self, path, content):
         path.write_bytes(content)
         with pytest.raises(UsageError, match="is not an ingress log"):
             IngressLog(path).append(1)
@@ -235,7 +235,7 @@ class TestIngressLog:
         assert log.poll(10) == ["one", "three"]
         log.close()
 
-    def test_a_failure_that_could_not_be_undone_is_undone_by_the_next_append(self, path, monkeypatch):
+    def test_the_next_append_undoes_a_failed_one_that_was_not_undone(self, path, monkeypatch):
         log = IngressLog(path)
         log.append("one")
         failures, real = [1, 2], os.fdatasync
@@ -275,7 +275,7 @@ class TestIngressLog:
         with pytest.raises(StrobeError, match="cannot be read: is a directory"):
             log.open(100)
 
-    def test_an_interruption_before_anything_is_written_stays_one(self, path, monkeypatch):
+    def test_an_interrupt_before_writing_does_not_block_later_appends(self, path, monkeypatch):
         log = IngressLog(path)
         log.append("one")
         with monkeypatch.context() as interrupted:
@@ -288,13 +288,13 @@ class TestIngressLog:
         log.close()
 
     def test_R2_a_failed_append_is_not_confirmed_by_earlier_writes(self, path, monkeypatch):
-        """The mark of a record that was never acknowledged lies there, and that of the next would be the same."""
+        """The file has the mark of an unacknowledged record, and the next record would have the same mark."""
         log = IngressLog(path)
         log.append("one")
         real = ingress_writer.write_mark
         with monkeypatch.context() as interrupted:
             interrupted.setattr(ingress_writer, "write_mark", lambda *mark: (real(*mark), _interrupt()))
-            interrupted.setattr(ingress_writer, "read_mark", _interrupt)  # and once more
+            interrupted.setattr(ingress_writer, "read_mark", _interrupt)  # a second interrupt
             with pytest.raises(KeyboardInterrupt):
                 log.append("two")
         with monkeypatch.context() as full:
@@ -375,7 +375,7 @@ class TestSystem:
         with pytest.raises(UsageError, match="sink 'audit' is a FileSource; use one of"):
             System({"a": Process()}, [], sinks={"audit": FileSource("orders", "a")})
 
-    def test_a_source_may_not_be_called_like_a_channel(self):
+    def test_a_source_may_not_have_the_name_of_a_channel(self):
         with pytest.raises(UsageError, match="'a->a' is both a source and a channel"):
             System({"a": Process()}, [Channel("a", "a")], sources={"a->a": FileSource("orders", "a")})
 

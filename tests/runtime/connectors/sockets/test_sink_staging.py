@@ -15,7 +15,7 @@ class Killed(Exception):
 
 
 class Fuse:
-    """Ends the operation in progress after this number of steps."""
+    """Raises Killed after this number of steps."""
 
     def __init__(self, steps: int) -> None:
         self.left = steps
@@ -28,7 +28,7 @@ class Fuse:
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory):
-    """For each step of a run, the directory that a process left which was killed there; and the steps' names."""
+    """Kill a process at each step of a run; return the directories that they leave, and the names of the steps."""
     root = tmp_path_factory.mktemp("killed")
     child = start(crashing_sink.__name__, str(root))
     output, _ = child.communicate()
@@ -43,7 +43,7 @@ def test_a_process_is_killed_at_every_kind_of_step(killed):
     assert set(steps) == {step.name for step in SinkStep}
 
 
-def test_R2_killed_at_any_step_each_record_is_released_once_and_in_order(killed):
+def test_R2_after_a_kill_at_any_step_each_record_is_released_once(killed):
     for directory, step in zip(*killed, strict=True):
         released = (directory / "audit.jsonl").read_bytes() if (directory / "audit.jsonl").exists() else b""
         assert expected().startswith(released), f"killed after {step}: {directory}"
@@ -52,8 +52,8 @@ def test_R2_killed_at_any_step_each_record_is_released_once_and_in_order(killed)
         assert (directory / "audit.jsonl").read_bytes() == expected(), f"killed after {step}: {directory}"
 
 
-def test_R2_killed_at_any_step_of_the_recovery_too(killed, tmp_path):
-    """A run that is killed at every step in turn gets to its end, and no record is lost or doubled."""
+def test_R2_a_recovery_may_be_killed_at_any_step(killed, tmp_path):
+    """A run that is killed at later and later steps reaches its end; no record is lost or doubled."""
 
     for attempt in range(1000):
         try:
@@ -65,7 +65,7 @@ def test_R2_killed_at_any_step_of_the_recovery_too(killed, tmp_path):
     assert (tmp_path / "audit.jsonl").read_bytes() == expected()
 
 
-def test_a_fork_that_is_killed_at_any_step_can_be_done_again(tmp_path):
+def test_a_fork_that_is_killed_at_any_step_can_be_repeated(tmp_path):
     for fatal in range(40):
         path = tmp_path / f"{fatal}" / "audit.jsonl"
         path.parent.mkdir()
@@ -76,13 +76,13 @@ def test_a_fork_that_is_killed_at_any_step_can_be_done_again(tmp_path):
         sink.release(sink.position)
         sink.prepare(emit(sink, 3))
         sink.close()
-        died = False
+        was_killed = False
         try:
-            dying = FileSink(path, "a", Fuse(fatal))
-            dying.restore(first, epoch=2, origin=1, fork=True)
+            killed_sink = FileSink(path, "a", Fuse(fatal))
+            killed_sink.restore(first, epoch=2, origin=1, fork=True)
         except Killed:
-            died = True
-        dying.close()
+            was_killed = True
+        killed_sink.close()
         again = restored(path, first, epoch=3, fork=True)
         position = emit(again, 20)
         again.prepare(position)
@@ -91,7 +91,7 @@ def test_a_fork_that_is_killed_at_any_step_can_be_done_again(tmp_path):
         (fork,) = [file for file in path.parent.iterdir() if ".epoch-" in file.name and file.stat().st_size]
         assert fork.read_bytes() == b"20\n"
         again.close()
-        if not died:
+        if not was_killed:
             break
     else:
         pytest.fail("the fork never got to its end")

@@ -1,4 +1,4 @@
-"""Sinks that users write themselves may raise what they like: the node waits or says so, and never hangs on it (R2)."""
+"""Users' own sinks may raise any error: the node retries or ends with the reason, and never hangs (R2)."""
 
 import asyncio
 from pathlib import Path
@@ -17,7 +17,7 @@ from strobe.runtime.node import effects
 
 
 class Broker(Sink):
-    """Fails once, in the method that is named, and then works."""
+    """Fails once, in the method `fails_in`, and then works."""
 
     error: BaseException = ConnectionResetError("the broker hung up")
 
@@ -58,7 +58,7 @@ class Forgetful(Broker):
         raise KeyError("no such topic")
 
 
-def test_R2_a_process_leaves_once_its_sink_has_taken_its_output(
+def test_R2_a_process_leaves_once_its_sink_has_prepared_its_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(effects, "STAGE_AGAIN_S", 0.001)
@@ -85,7 +85,7 @@ def test_R2_a_release_is_reported_until_the_coordinator_confirms(tmp_path: Path)
         async with coordinating(tmp_path, trio(sinks={"out": sink})) as coordinator:
             await coordinator.started("a", "b", "c")
             link = coordinator.links["c"]
-            for times in (1, 2):  # the first word is lost, and it has come back meanwhile
+            for times in (1, 2):  # the first report is lost, so the order is repeated
                 link.send(Dismiss("c", {"out": 7}, 2))
                 await until(lambda times=times: link.said(Released) == [Released("c", 2)] * times)  # type: ignore[misc]
             assert sink.records == 7
@@ -103,7 +103,7 @@ def test_R2_after_an_undone_departure_the_next_one_releases_output(tmp_path: Pat
             link = coordinator.links["c"]
             link.send(Dismiss("c", {"out": 7}, 2))
             assert await link.handle(Released) == Released("c", 2)
-            await coordinator.begin(["c"], epoch=2)  # all go back to before it left
+            await coordinator.begin(["c"], epoch=2)  # a rollback to before it left
             assert sink.records == 0
             link.send(Dismiss("c", {"out": 9}, 4))
             assert await link.handle(Released) == Released("c", 4)
@@ -113,7 +113,7 @@ def test_R2_after_an_undone_departure_the_next_one_releases_output(tmp_path: Pat
 
 
 def test_R2_a_departed_process_releasing_output_ignores_a_rollback(tmp_path: Path) -> None:
-    """Its word that all is out may cross the one that all have gone back: it is said once more, and ends it."""
+    """Its report that all output is released may cross the reset: it reports once more, and is then dismissed."""
 
     async def scenario() -> None:
         async with coordinating(tmp_path, trio(sinks={"out": Broker("c")})) as coordinator:
@@ -176,7 +176,7 @@ def test_R2_a_node_registers_without_a_sinks_released_position(
     "error", [StopIteration(), asyncio.CancelledError(), GeneratorExit(), SystemExit(3)], ids=lambda one: repr(one)
 )
 def test_any_error_of_a_sink_in_its_thread_ends_the_node(tmp_path: Path, error: BaseException) -> None:
-    """To whoever awaits it, a cancellation would mean that it was cancelled itself: the node would hang."""
+    """A task that awaits a raised CancelledError would look cancelled itself, and the node would hang."""
 
     async def scenario() -> None:
         sink = Broker("b", "restore")
@@ -192,7 +192,7 @@ def test_any_error_of_a_sink_in_its_thread_ends_the_node(tmp_path: Path, error: 
     run(scenario())
 
 
-def test_R2_a_sink_that_cannot_be_reached_yet_is_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_R2_an_unreachable_sink_is_retried(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         async with coordinating(tmp_path, pair(sinks={"out": Broker("b", "restore")})) as coordinator:
             await coordinator.started("a", "b")

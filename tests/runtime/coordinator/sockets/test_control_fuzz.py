@@ -1,4 +1,4 @@
-"""Whatever a node says that knows the control protocol, in its own name or at random: the coordinator goes on."""
+"""Whatever valid, mutated or random control messages a node sends, the coordinator continues."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -41,7 +41,7 @@ from strobe.storage import Store
 from strobe.storage.store.repair import examine
 
 SEEDS = range(20)
-SAID = 12
+MESSAGES = 12
 HOSTILE = (
     None,
     True,
@@ -87,7 +87,7 @@ HOSTILE = (
 
 
 def every_message(coordinator: Running, snapshot: SnapshotId) -> list[msgspec.Struct]:
-    """Return each kind of message that a node may say, as process a would say it of `snapshot`."""
+    """Return one message of each kind that a node may send, as process a would send it about `snapshot`."""
     view = coordinator.coordinator.lifecycle.view
     record = record_of(Store.open(coordinator.coordinator.store_url), view, "a", 0, b"state")
     channels = {channel.id: ChannelReport(5) for channel in view.outgoing("a")}
@@ -115,7 +115,7 @@ def every_message(coordinator: Running, snapshot: SnapshotId) -> list[msgspec.St
         SnapshotWanted(("a",)),
         Drained("a", view.number),
         Released("a", 2),
-        CannotRestore("a", 7, "it is damaged"),  # said of this epoch, it would rightly stop everything
+        CannotRestore("a", 7, "it is damaged"),  # for the current epoch, it would rightly stop everything
         Failed("a", "it cannot go on"),
     ]
     assert {type(message).__name__ for message in messages} == set(FROM_NODE)
@@ -123,7 +123,7 @@ def every_message(coordinator: Running, snapshot: SnapshotId) -> list[msgspec.St
 
 
 def mutated(fields: Any, chance: Random) -> Any:
-    """Return `fields` with something of it, however deep, replaced, doubled or left out."""
+    """Return `fields` with a part, at any depth, replaced, copied to another key, or left out."""
     if isinstance(fields, dict) and fields and chance.random() < 0.9:
         key = chance.choice(list(fields))
         if chance.random() < 0.05:
@@ -143,7 +143,7 @@ def by_fields(message: msgspec.Struct, chance: Random) -> bytes:
 
 
 def nested(message: msgspec.Struct, chance: Random) -> bytes:
-    """What it says, with arrays in arrays in place of the fields."""
+    """Encode the message with deeply nested arrays in place of its fields."""
     name = msgspec.msgpack.encode(type(message).__name__)
     body = b"\x92" + name + b"\x91" * chance.randrange(900, 100_000) + b"\x00"
     return LENGTH.pack(len(body)) + body
@@ -156,12 +156,12 @@ def by_bytes(message: msgspec.Struct, chance: Random) -> bytes:
     return bytes(data)
 
 
-def as_it_is(message: msgspec.Struct, chance: Random) -> bytes:
+def unchanged(message: msgspec.Struct, chance: Random) -> bytes:
     return pack(message)
 
 
-async def say(coordinator: Running, data: bytes) -> None:
-    """Come back as process a with the view installed, say it, and hang up, or be hung up on."""
+async def send(coordinator: Running, data: bytes) -> None:
+    """Reconnect as process a with the view installed, send `data`, and wait until the connection has ended."""
     lifecycle = coordinator.coordinator.lifecycle
     node = await coordinator.node("a", instance="a", epoch=lifecycle.epoch)
     node.send(Drained("a", lifecycle.view.number))
@@ -169,11 +169,11 @@ async def say(coordinator: Running, data: bytes) -> None:
     node.writer.write_eof()
     async with asyncio.timeout(20):
         await node.ended.wait()
-    assert isinstance(node.heard[0], Welcome)
+    assert isinstance(node.received[0], Welcome)
 
 
-async def goes_on(store: Path) -> None:
-    """Another coordinator reads the log, and a snapshot of both processes is committed."""
+async def assert_continues(store: Path) -> None:
+    """Check that another coordinator can read the log and commit a snapshot of both processes."""
     async with running(store, timeout_s=20.0) as coordinator:
         a, b = await both_alive(coordinator)
         a.forget()
@@ -183,33 +183,33 @@ async def goes_on(store: Path) -> None:
 
 
 @pytest.mark.parametrize("open_snapshot", [False, True])
-@pytest.mark.parametrize("change", [by_fields, by_bytes, nested, as_it_is])
-def test_whatever_a_node_says_the_coordinator_goes_on(
+@pytest.mark.parametrize("change", [by_fields, by_bytes, nested, unchanged])
+def test_the_coordinator_survives_any_messages_of_a_node(
     tmp_path: Path, change: Callable[[msgspec.Struct, Random], bytes], open_snapshot: bool
 ) -> None:
     async def scenario(seed: int) -> None:
         chance = Random(seed)
         async with running(tmp_path / f"store-{seed}", overlapping_max=1000) as coordinator:
             a = await coordinator.node("a", instance="a")
-            await a.start_as_told()
-            await coordinator.living("b")
+            await a.start_as_ordered()
+            await coordinator.start_node("b")
             await coordinator.until(lambda: coordinator.coordinator.lifecycle.settled)
             snapshot = SnapshotId(1, 1, "a")
             if open_snapshot:
                 coordinator.coordinator.handle(SnapshotWanted())
                 snapshot = (await a.handle(SnapshotBegun)).snapshot
-            for message in chance.choices(every_message(coordinator, snapshot), k=SAID):
-                await say(coordinator, change(message, chance))
+            for message in chance.choices(every_message(coordinator, snapshot), k=MESSAGES):
+                await send(coordinator, change(message, chance))
             stranger = await coordinator.node("stranger", channels=())
             assert "there is no process" in (await stranger.refused()).reason
-        await goes_on(tmp_path / f"store-{seed}")
+        await assert_continues(tmp_path / f"store-{seed}")
 
     for seed in SEEDS:
         asyncio.run(scenario(seed))
 
 
 def leaves(fields: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the way to each value, however deep, and to each key of a map."""
+    """Yield the path of each value that is not a map or an array, at any depth."""
     if isinstance(fields, dict):
         for key, value in fields.items():
             yield from leaves(value, (*path, key))
@@ -229,8 +229,8 @@ def with_value(fields: Any, path: tuple[Any, ...], value: Any) -> Any:
     return [*fields[:first], with_value(fields[first], tuple(rest), value), *fields[first + 1 :]]
 
 
-def taken(message: msgspec.Struct) -> Iterator[bytes]:
-    """Yield the message with each of its values replaced by each hostile one, if that is still a message."""
+def accepted_variants(message: msgspec.Struct) -> Iterator[bytes]:
+    """Yield the message with each of its values replaced by each hostile one, if `unpack` still accepts it."""
     fields = msgspec.to_builtins(message)
     for path in leaves(fields):
         for value in HOSTILE:
@@ -240,19 +240,19 @@ def taken(message: msgspec.Struct) -> Iterator[bytes]:
                 yield LENGTH.pack(len(body)) + body
 
 
-def test_every_extreme_value_that_is_not_refused_does_no_harm(tmp_path: Path) -> None:
-    """All that `unpack` lets pass: thousands of others end their connection before the coordinator looks at them."""
+def test_every_accepted_extreme_value_is_harmless(tmp_path: Path) -> None:
+    """Only values that `unpack` accepts: all others end their connection before the coordinator handles them."""
 
     async def scenario() -> None:
         async with running(tmp_path / "store", overlapping_max=1000) as coordinator:
             a = await coordinator.node("a", instance="a")
-            await a.start_as_told()
-            await coordinator.living("b")
+            await a.start_as_ordered()
+            await coordinator.start_node("b")
             await coordinator.until(lambda: coordinator.coordinator.lifecycle.settled)
             for message in every_message(coordinator, SnapshotId(1, 1, "a")):
                 if not isinstance(message, Register | CannotRestore):  # the latter would rightly stop everything
-                    for data in taken(message):
-                        await say(coordinator, data)
-        await goes_on(tmp_path / "store")
+                    for data in accepted_variants(message):
+                        await send(coordinator, data)
+        await assert_continues(tmp_path / "store")
 
     asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""The live coordinator with nodes that are made by hand: who is let in, what is committed, what is aborted."""
+"""The live coordinator with fake nodes: registration, and which snapshots are committed or aborted."""
 
 import asyncio
 import os
@@ -40,7 +40,7 @@ def entries(store: Path) -> list[object]:
     return [entry for _, entry in Store.open(store).read_log()]
 
 
-def test_S1_an_empty_log_begins_with_the_first_term_epoch_and_view(tmp_path: Path) -> None:
+def test_S1_an_empty_log_begins_with_a_term_an_epoch_and_a_view(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             term, first = entries(tmp_path / "store")[:2]
@@ -56,11 +56,11 @@ def test_a_node_gets_its_welcome_then_addresses_then_its_start_order(tmp_path: P
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a = await coordinator.node("a", address=("127.0.0.1", 4711))
-            told = await a.start_as_told()
-            assert [type(message) for message in a.heard] == [Welcome, AddressBook, RestoreState]
-            assert a.heard[0].system == Store.open(tmp_path / "store").header.store
-            assert a.heard[1].addresses == {"a": ("127.0.0.1", 4711)}
-            assert (told.epoch, told.restored) == (1, None)
+            order = await a.start_as_ordered()
+            assert [type(message) for message in a.received] == [Welcome, AddressBook, RestoreState]
+            assert a.received[0].system == Store.open(tmp_path / "store").header.store
+            assert a.received[1].addresses == {"a": ("127.0.0.1", 4711)}
+            assert (order.epoch, order.restored) == (1, None)
             await coordinator.node("b")
             assert set((await a.handle(AddressBook)).addresses) == {"a", "b"}
 
@@ -104,22 +104,22 @@ def test_S2_the_next_snapshot_names_the_last_one_as_its_parent(tmp_path: Path) -
     asyncio.run(scenario())
 
 
-def test_P1_what_does_not_prove_is_aborted_with_the_reason(tmp_path: Path) -> None:
+def test_P1_an_inconsistent_cut_is_aborted_with_the_reason(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store", attempts_max=1) as coordinator:
             a, b = await both_alive(coordinator)
             coordinator.coordinator.handle(SnapshotWanted())
             wrong = {"b->a": FrontierRecord(1, "00" * 16)}
-            (_, told), _ = await asyncio.gather(a.take_part(received=wrong), b.take_part())
-            assert not told.committed
-            assert "b->a" in told.reason
-            assert "the cut is inconsistent" in told.reason
+            (_, report), _ = await asyncio.gather(a.take_part(received=wrong), b.take_part())
+            assert not report.committed
+            assert "b->a" in report.reason
+            assert "the cut is inconsistent" in report.reason
         assert isinstance(entries(tmp_path / "store")[-1], Abort)
 
     asyncio.run(scenario())
 
 
-def test_a_part_whose_blob_is_not_there_is_never_committed(tmp_path: Path) -> None:
+def test_a_part_with_a_missing_blob_is_never_committed(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store", attempts_max=1) as coordinator:
             a, b = await both_alive(coordinator)
@@ -129,9 +129,9 @@ def test_a_part_whose_blob_is_not_there_is_never_committed(tmp_path: Path) -> No
             record = record_of(Store.open(tmp_path / "store"), view, "a", begun.position, b"soon gone")
             (tmp_path / "store" / "blobs" / f"{begun.position:020d}" / record.state.blake3).unlink()
             a.send(FragmentStored(begun.snapshot, "a", view.number, record))
-            _, told = await b.take_part()
-            assert not told.committed
-            assert "is missing" in told.reason
+            _, report = await b.take_part()
+            assert not report.committed
+            assert "is missing" in report.reason
 
     asyncio.run(scenario())
 
@@ -144,14 +144,14 @@ def test_E6_a_crash_aborts_unstored_snapshots_and_retries_them(tmp_path: Path) -
             begun = await a.handle(SnapshotBegun)
             b.send(Failed("b", "its disk burnt"))
             await b.close()
-            told = await a.outcome(begun.snapshot)
-            assert (told.committed, told.reason) == (False, "process b failed")
+            report = await a.outcome(begun.snapshot)
+            assert (report.committed, report.reason) == (False, "process b failed")
             assert coordinator.logged("failed")[0]["reason"] == "its disk burnt"
-            # It only lost its connection: it comes back with its state, and the retry completes.
+            # It only lost its connection: it returns with its state, and the retry completes.
             again = await coordinator.node("b", epoch=1)
             again.send(Drained("b", (await again.handle(InstallView)).view.number))
-            (retried, told), _ = await asyncio.gather(a.take_part(), again.take_part())
-            assert told.committed
+            (retried, report), _ = await asyncio.gather(a.take_part(), again.take_part())
+            assert report.committed
             assert retried.snapshot.counter == begun.snapshot.counter + 1
             begins = [entry for entry in entries(tmp_path / "store") if isinstance(entry, Begin)]
             assert begins[-1].retries == str(begun.snapshot)
@@ -169,17 +169,17 @@ def test_E10_no_snapshot_begins_while_a_process_is_missing(tmp_path: Path) -> No
             assert coordinator.coordinator.lifecycle.beginnings.own is None
             b = await coordinator.node("b", epoch=1)
             b.send(Drained("b", (await b.handle(InstallView)).view.number))
-            (_, told), _ = await asyncio.gather(a.take_part(), b.take_part())
-            assert told.committed
+            (_, report), _ = await asyncio.gather(a.take_part(), b.take_part())
+            assert report.committed
 
     asyncio.run(scenario())
 
 
-def test_each_sign_of_life_is_answered(tmp_path: Path) -> None:
+def test_each_heartbeat_is_answered(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store", silence_s=7.0) as coordinator:
-            a = await coordinator.living("a")
-            assert a.heard[0].silence_s == 7.0
+            a = await coordinator.start_node("a")
+            assert a.received[0].silence_s == 7.0
             for _ in range(3):
                 a.beat()
                 await a.handle(HeartbeatHeard)
@@ -187,12 +187,12 @@ def test_each_sign_of_life_is_answered(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_node_that_says_nothing_for_too_long_has_failed_and_may_return(tmp_path: Path) -> None:
+def test_a_node_that_is_silent_for_too_long_has_failed_and_may_return(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
-            a = await coordinator.living("a")
+            a = await coordinator.start_node("a")
             members = coordinator.coordinator.members
-            usual_s, members.silence_s = members.silence_s, 0.05  # it has been heard of: now its silence counts
+            usual_s, members.silence_s = members.silence_s, 0.05
             async with asyncio.timeout(20):
                 await a.ended.wait()
             assert "sent nothing" in coordinator.logged("failed")[0]["reason"]
@@ -204,15 +204,15 @@ def test_a_node_that_says_nothing_for_too_long_has_failed_and_may_return(tmp_pat
     asyncio.run(scenario())
 
 
-def test_E3_a_reached_bound_aborts_the_snapshot_with_that_reason(tmp_path: Path) -> None:
+def test_E3_an_exceeded_limit_aborts_the_snapshot_with_that_reason(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store", attempts_max=1) as coordinator:
             a, b = await both_alive(coordinator)
             coordinator.coordinator.handle(SnapshotWanted())
             begun = await b.handle(SnapshotBegun)
             b.send(RecordingFailed(begun.snapshot, "b", "more than 4 MiB in flight"))
-            told = await a.outcome(begun.snapshot)
-            assert (told.committed, told.reason) == (False, "b: more than 4 MiB in flight")
+            report = await a.outcome(begun.snapshot)
+            assert (report.committed, report.reason) == (False, "b: more than 4 MiB in flight")
 
     asyncio.run(scenario())
 
@@ -223,8 +223,8 @@ def test_C1_a_snapshot_that_a_process_initiates_is_adopted(tmp_path: Path) -> No
             a, b = await both_alive(coordinator)
             own = SnapshotId(1, 1, "b")
             b.send(SnapshotStarted(own, "b", 1))
-            (begun, told), _ = await asyncio.gather(a.take_part(), b.take_part())
-            assert (begun.snapshot, told.committed) == (own, True)
+            (begun, report), _ = await asyncio.gather(a.take_part(), b.take_part())
+            assert (begun.snapshot, report.committed) == (own, True)
 
     asyncio.run(scenario())
 
@@ -239,9 +239,9 @@ def test_C1_a_snapshot_initiated_while_disconnected_is_adopted_later(tmp_path: P
             own = SnapshotId(1, 1, "b")
             b.send(Drained("b", (await b.handle(InstallView)).view.number))
             b.send(SnapshotStarted(own, "b", 1))
-            (begun, told), _ = await asyncio.gather(a.take_part(), b.take_part())
-            assert (begun.snapshot, told.committed) == (own, True)
-            b.send(SnapshotStarted(own, "b", 1))  # once too often: it has its outcome
+            (begun, report), _ = await asyncio.gather(a.take_part(), b.take_part())
+            assert (begun.snapshot, report.committed) == (own, True)
+            b.send(SnapshotStarted(own, "b", 1))  # a repetition: the snapshot has its outcome already
             assert await committed(coordinator, a, b) != str(own)
 
     asyncio.run(scenario())
@@ -273,7 +273,7 @@ def test_E2_a_process_joins_and_leaves_while_all_run(tmp_path: Path) -> None:
             c = await coordinator.node("c", channels=channels)
             await c.handle(ReportSettled)
             view = (await c.handle(InstallView)).view
-            # z has not joined: it brings that channel itself.
+            # z has not joined: the channel to it will come with z.
             assert [channel.id for channel in view.channels if "c" in channel.id] == ["a->c"]
             for node in (a, b, c):
                 node.send(Drained(node.process, view.number))
@@ -289,17 +289,17 @@ def test_E2_a_process_joins_and_leaves_while_all_run(tmp_path: Path) -> None:
             await c.close()
             await coordinator.until(lambda: "c" not in coordinator.coordinator.members.by_process)
             assert coordinator.logged("failed") == []
-            # Whoever still keeps something for it hears that it has left.
+            # The others are informed that it has left.
             while "c" in (await a.handle(AddressBook)).members:
                 pass
-            # One that has left and missed the word is told again.
+            # A departed process that missed its dismissal is dismissed again.
             late = await coordinator.node("c", epoch=1)
             await late.handle(Dismiss)
 
     asyncio.run(scenario())
 
 
-def test_a_stop_is_told_to_every_node_and_then_the_coordinator_ends(tmp_path: Path) -> None:
+def test_a_stop_reaches_every_node_and_then_the_coordinator_ends(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a, b = await both_alive(coordinator)
@@ -314,7 +314,7 @@ def test_a_stop_is_told_to_every_node_and_then_the_coordinator_ends(tmp_path: Pa
     asyncio.run(scenario())
 
 
-def test_E1_a_restarted_coordinator_reports_earlier_snapshots_alike(tmp_path: Path) -> None:
+def test_E1_a_restarted_coordinator_reports_the_same_earlier_snapshots(tmp_path: Path) -> None:
     """E1, E7: their sizes and durations are in the log."""
 
     async def scenario() -> None:
@@ -329,12 +329,12 @@ def test_E1_a_restarted_coordinator_reports_earlier_snapshots_alike(tmp_path: Pa
                     for node in (a, b):
                         node.store_part(begun)
                 await a.outcome(begun.snapshot)
-            said = list(coordinator.coordinator.tracker.finished)
+            before = list(coordinator.coordinator.tracker.finished)
         async with running(tmp_path / "store") as coordinator:
-            again = list(coordinator.coordinator.tracker.finished)
-        assert [one.outcome for one in said] == ["committed", "aborted"]
-        assert again[0] == said[0]
-        assert again[0].state_bytes > 0
-        assert again[1].duration_us == said[1].duration_us
+            after = list(coordinator.coordinator.tracker.finished)
+        assert [one.outcome for one in before] == ["committed", "aborted"]
+        assert after[0] == before[0]
+        assert after[0].state_bytes > 0
+        assert after[1].duration_us == before[1].duration_us
 
     asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""Crafted stores under a coordinator: it starts or names the place, and rolls back to what is whole (E14, R1)."""
+"""A coordinator on a crafted store starts or names the bad entry, and rolls back to an intact snapshot (E14, R1)."""
 
 import asyncio
 import io
@@ -56,7 +56,7 @@ system = System({"a": Quiet(), "b": Quiet()}, [Channel("a", "b"), Channel("b", "
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A store that a live system has written: three snapshots, a rollback, and two more."""
+    """A store written by a live system: three snapshots, a rollback, and two more snapshots."""
     place = tmp_path_factory.mktemp("whole") / "store"
 
     async def scenario():
@@ -76,14 +76,14 @@ def whole(tmp_path_factory):
 
 @pytest.fixture
 def bounded_memory():
-    """Fail if the memory of this process has grown by more than a bound meanwhile."""
+    """Fail if the test increases the peak memory of this process by more than a limit."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     yield
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < MEMORY_BYTES_MAX
 
 
 def started(store, *jobs):
-    """Start a coordinator on `store`, and return what these jobs return, each of which takes it."""
+    """Start a coordinator on `store`, call each job with it, and return their results."""
 
     async def scenario():
         settings = CoordinatorSettings(interval_s=0)
@@ -100,7 +100,7 @@ def started(store, *jobs):
 
 
 def choosing(wanted=None):
-    """Have the store's thread choose the snapshot of a rollback."""
+    """Return a job in which the store's thread chooses the snapshot of a rollback."""
 
     async def job(coordinator):
         topology = Topology(coordinator.system.protocol, (coordinator.first_view, coordinator.lifecycle.view))
@@ -110,7 +110,7 @@ def choosing(wanted=None):
 
 
 async def show_all(coordinator):
-    """Make every document of the API about snapshots, or the reason why there is none."""
+    """Make every API document about snapshots; a corrupt snapshot may be refused."""
     state = coordinator.state
     list_snapshots(coordinator.store_url, look_up(state, list(state.committed)))
     for name in state.committed:
@@ -133,8 +133,8 @@ def outcome_of(store):
 
 
 @pytest.mark.usefixtures("bounded_memory")
-def test_E14_a_coordinator_starts_on_mutated_entries_or_names_the_place(whole, tmp_path):
-    """E14: one value of one entry is changed, and the log sealed again from there."""
+def test_E14_a_coordinator_starts_on_mutated_entries_or_names_the_entry(whole, tmp_path):
+    """E14: one value of one entry is changed, and the hash chain of the log is repaired from there."""
     documents, outcomes = documents_of(whole), set()
     for seed in range(MUTANTS):
         chance = random.Random(seed)
@@ -148,7 +148,7 @@ def test_E14_a_coordinator_starts_on_mutated_entries_or_names_the_place(whole, t
 
 
 def test_E14_a_coordinator_starts_on_mutated_checkpoints(whole, tmp_path):
-    """E14: one value of the checkpoint is changed, and it is sealed again; if it is not used, the entries are."""
+    """E14: one value of the checkpoint is changed, with a valid checksum; if it is refused, the entries are read."""
     checkpointed = copied(whole, tmp_path / "checkpointed")
     writer = Store(Store.open(checkpointed).backend, checkpoint_every=4)
     writer.state()
@@ -161,7 +161,7 @@ def test_E14_a_coordinator_starts_on_mutated_checkpoints(whole, tmp_path):
 
 
 def newest_commit(store, change):
-    """Change the newest commit, and seal the log again."""
+    """Change the newest commit, and repair the hash chain of the log."""
     position = commits_of(store)[-1]
     document = documents_of(store)[position]
     change(document["entry"]["manifest"])
@@ -236,7 +236,7 @@ UNRESTORABLE = {
 @pytest.mark.usefixtures("bounded_memory")
 @pytest.mark.parametrize("kind", UNREADABLE)
 def test_E14_a_coordinator_names_the_entry_that_it_cannot_start_on(whole, tmp_path, kind):
-    """E14: it does not wait for it to become readable."""
+    """E14: it ends, and does not retry until the entry becomes readable."""
     spoil, problem = UNREADABLE[kind]
     crafted = copied(whole, tmp_path / "crafted")
     spoil(crafted)
@@ -249,7 +249,7 @@ def test_E14_a_coordinator_names_the_entry_that_it_cannot_start_on(whole, tmp_pa
 
 @pytest.mark.parametrize("kind", ["nested", "fifo"])
 def test_E14_the_coordinator_command_ends_with_the_place_and_exit_code_1(whole, tmp_path, kind):
-    """E14: the whole program, which must not wait, restart or show a traceback."""
+    """E14: the whole program; it must not hang, retry or show a traceback."""
     (tmp_path / "quiet.py").write_text(SYSTEM)
     crafted = copied(whole, tmp_path / "crafted")
     UNREADABLE[kind][0](crafted)
@@ -263,29 +263,29 @@ def test_E14_the_coordinator_command_ends_with_the_place_and_exit_code_1(whole, 
 
 @pytest.mark.usefixtures("bounded_memory")
 @pytest.mark.parametrize("kind", UNRESTORABLE)
-def test_E14_a_rollback_passes_over_a_crafted_snapshot_with_the_reason(whole, tmp_path, kind):
-    """E14: asked for by name it is refused; otherwise an older one is taken."""
+def test_E14_a_rollback_skips_a_crafted_snapshot_with_the_reason(whole, tmp_path, kind):
+    """E14: a request by name is refused; otherwise an older snapshot is chosen."""
     spoil, problem = UNRESTORABLE[kind]
     crafted = copied(whole, tmp_path / "crafted")
     spoil(crafted)
     _, by_name, newest = started(crafted, show_all, choosing(NEWEST), choosing())
     assert isinstance(by_name[-1], RestoreRefused)
     assert problem in by_name[-1].reason
-    *_, passed_over, chosen = newest
-    assert isinstance(passed_over, SnapshotSkipped)
-    assert NEWEST in passed_over.reason
-    assert problem in passed_over.reason
+    *_, skipped, chosen = newest
+    assert isinstance(skipped, SnapshotSkipped)
+    assert NEWEST in skipped.reason
+    assert problem in skipped.reason
     assert chosen.snapshot == OLDER
 
 
 def test_E14_processes_of_a_crafted_store_begin_at_an_older_snapshot(whole, tmp_path):
-    """E14: the coordinator of a store whose newest snapshot is crafted; its API gives the reason for each request."""
+    """E14: the newest snapshot is crafted; the API gives the reason for each request about it."""
     crafted = copied(whole, tmp_path / "crafted")
     newest_commit(crafted, without_record)
 
     async def scenario(coordinator, asking):
         nodes = [await coordinator.node(name) for name in ("a", "b")]
-        assert [told.restored for told in await restored(*nodes)] == [OLDER, OLDER]
+        assert [order.restored for order in await restored(*nodes)] == [OLDER, OLDER]
         assert NEWEST in coordinator.logged("snapshot skipped")[0]["reason"]
         shown = await asking("GET", f"/v1/snapshots/{NEWEST}")
         assert shown.code == 409
@@ -305,7 +305,7 @@ def test_E14_processes_of_a_crafted_store_begin_at_an_older_snapshot(whole, tmp_
 
 @pytest.mark.parametrize("at_us", [2**63 - 1, 253_402_300_800_000_000, 10**15])
 def test_E14_dates_beyond_the_calendar_are_shown_as_numbers(whole, tmp_path, at_us):
-    """E14: any count of microseconds is a time, and not each of them has a date."""
+    """E14: any number of microseconds is a valid time, but not every one has a date."""
     crafted = copied(whole, tmp_path / "crafted")
     documents = documents_of(crafted)
     for document in documents[-2:]:

@@ -1,4 +1,4 @@
-"""Who is let in by the coordinator, and who is turned away: strangers, garbage, nodes of other systems."""
+"""Which connections the coordinator admits, and which it refuses: strangers, garbage, nodes of other systems."""
 
 import asyncio
 from pathlib import Path
@@ -25,7 +25,7 @@ from strobe.runtime.node.host import Host
 from strobe.storage import Store
 
 
-def test_strangers_are_refused_for_good_and_the_coordinator_goes_on(tmp_path: Path) -> None:
+def test_strangers_are_refused_and_the_coordinator_continues(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             old = await coordinator.node("a", version=99)
@@ -44,13 +44,19 @@ def test_strangers_are_refused_for_good_and_the_coordinator_goes_on(tmp_path: Pa
 
 
 def test_E7_a_node_of_another_system_may_always_retry(tmp_path: Path) -> None:
-    """E7: its own coordinator had this port and will have one again; it has its state, and must not end."""
+    """E7: the node has its state and must not end: its own coordinator had this port before, and will return."""
 
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a, _ = await both_alive(coordinator)
-            strange = ({"epoch": 1}, {"epoch": 9}, {"version": 99}, {"protocol": "lai-yang"}, {"instance": "newer"})
-            for how in strange:
+            variants = (
+                {"epoch": 1},
+                {"epoch": 9},
+                {"version": 99},
+                {"protocol": "lai-yang"},
+                {"instance": "newer"},
+            )
+            for how in variants:
                 other = await coordinator.node("a", system="another", **how)
                 refusal = await other.refused()
                 assert not refusal.final
@@ -65,7 +71,7 @@ def test_E7_a_node_of_another_system_may_always_retry(tmp_path: Path) -> None:
 def test_E7_nodes_continue_while_another_system_has_their_port(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """E7: they keep their state, and come back to their own coordinator when it is there again."""
+    """E7: they keep their state, and reconnect to their own coordinator when it is back."""
 
     async def scenario() -> None:
         system = System({"a": Quiet()}, [])
@@ -74,13 +80,13 @@ def test_E7_nodes_continue_while_another_system_has_their_port(
             node = Host("a", system, application_of(system, "a"), parse_address(place, "listen"))
             ending = asyncio.create_task(node.run())
             await mine.until(lambda: mine.coordinator.lifecycle.settled)
-        life = node.timeline
+        timeline = node.timeline
         async with running(tmp_path / "others", system, listen=place) as other:
             await other.until(lambda: len(other.logged("registration refused")) > 1)
             assert other.service.status().processes[0].state == "missing"
         async with running(tmp_path / "mine", system, listen=place) as mine:
             await mine.until(lambda: mine.coordinator.lifecycle.settled)
-            assert (mine.coordinator.lifecycle.epoch, node.timeline) == (1, life)
+            assert (mine.coordinator.lifecycle.epoch, node.timeline) == (1, timeline)
             node.end(0)
             assert await ending == 0
 
@@ -88,8 +94,8 @@ def test_E7_nodes_continue_while_another_system_has_their_port(
     assert len([line for line in caplog.messages if "of another system" in line]) == 1
 
 
-def test_a_node_without_state_is_let_in_by_the_coordinator_that_comes_next(tmp_path: Path) -> None:
-    """E7: it belongs to nobody yet, whichever coordinator had the address first, and how often that was started."""
+def test_a_node_without_state_is_admitted_by_the_next_coordinator(tmp_path: Path) -> None:
+    """E7: it belongs to no system yet, whichever coordinator it found first, and however high that one's term is."""
 
     async def scenario() -> None:
         mine, other = System({"a": Quiet()}, []), System({"a": Quiet(), "b": Quiet()}, [Channel("a", "b")])
@@ -99,7 +105,7 @@ def test_a_node_without_state_is_let_in_by_the_coordinator_that_comes_next(tmp_p
         async with running(tmp_path / "others", other) as first:
             place = first.service.listen
             node = Host("a", mine, application_of(mine, "a"), parse_address(place, "listen"))
-            node._restore = lambda order: None  # type: ignore[method-assign] -- it has not begun when this one ends
+            node._restore = lambda order: None  # type: ignore[method-assign] -- this coordinator ends before it starts
             ending = asyncio.create_task(node.run())
             await first.until(lambda: node.system == first.coordinator.identity)
         del node._restore  # type: ignore[method-assign]
@@ -113,7 +119,7 @@ def test_a_node_without_state_is_let_in_by_the_coordinator_that_comes_next(tmp_p
 
 
 def test_E7_a_node_of_a_store_waits_for_the_coordinator_of_that_store(tmp_path: Path) -> None:
-    """E7: also one without state; why it is not let in is reported by the coordinator that it finds."""
+    """E7: also without state; the status of the coordinator that refuses it gives the reason."""
 
     async def scenario() -> None:
         system = System({"a": Quiet()}, [])
@@ -136,7 +142,7 @@ def test_E7_a_node_of_a_store_waits_for_the_coordinator_of_that_store(tmp_path: 
     run(scenario())
 
 
-def test_who_is_turned_away_for_now_again_and_again_does_not_fill_the_log(tmp_path: Path) -> None:
+def test_repeated_refusals_do_not_fill_the_log(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             for _ in range(REJECTS_LOGGED_MAX + 5):
@@ -146,7 +152,7 @@ def test_who_is_turned_away_for_now_again_and_again_does_not_fill_the_log(tmp_pa
     asyncio.run(scenario())
 
 
-def test_a_crowd_of_strangers_does_not_keep_the_door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_unregistered_connections_do_not_block_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control_server, "STRANGERS_MAX", 3)
 
     async def scenario() -> None:
@@ -167,15 +173,15 @@ def test_a_crowd_of_strangers_does_not_keep_the_door(tmp_path: Path, monkeypatch
     asyncio.run(scenario())
 
 
-def test_the_same_instance_on_a_new_connection_replaces_the_old_connection(tmp_path: Path) -> None:
+def test_a_new_connection_of_the_same_instance_replaces_the_old_one(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
-            first = await coordinator.living("a")
+            first = await coordinator.start_node("a")
             again = await coordinator.node("a", instance=f"a-{id(first)}", epoch=1)
             await again.handle(InstallView)
             async with asyncio.timeout(20):
                 await first.ended.wait()
-            assert not any(isinstance(message, Refused) for message in first.heard)
+            assert not any(isinstance(message, Refused) for message in first.received)
             assert coordinator.logged("failed") == []
 
     asyncio.run(scenario())
@@ -202,15 +208,15 @@ def test_garbage_on_the_control_port_is_refused_and_counted(tmp_path: Path, garb
                 await stranger.ended.wait()
             assert coordinator.service.status().rejected == 1
             assert len(coordinator.logged("rejected")) == 1
-            await coordinator.living("a")
+            await coordinator.start_node("a")
 
     asyncio.run(scenario())
 
 
-def test_a_node_that_speaks_for_another_is_cut_off(tmp_path: Path) -> None:
+def test_a_node_that_sends_messages_of_another_is_disconnected(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
-            a = await coordinator.living("a")
+            a = await coordinator.start_node("a")
             a.send(Drained("b", 1))
             async with asyncio.timeout(20):
                 await a.ended.wait()

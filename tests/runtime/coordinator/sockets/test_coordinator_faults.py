@@ -1,8 +1,8 @@
-"""The coordinator in hundreds of random faults (R1, R2, E2, E7), each run drawn from its seed.
+"""The coordinator under hundreds of random faults (R1, R2, E2, E7); each run is determined by its seed.
 
-In every run: output is neither lost nor let out twice, nobody is restored to what is not its own or begins an epoch
-otherwise than the others, the coordinator never halts or raises; and when the faults have ended snapshots complete
-again, and all who are in the view live in the current epoch.
+In every run: output is neither lost nor released twice; no process is restored to the state of another, and all
+processes begin an epoch from the same snapshot and view; the coordinator never halts or raises. After the faults,
+snapshots complete again, and all processes in the view run in the current epoch.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ STEPS = 1500
 EVENTS_SHOWN = 40
 SEEDS = range(5)
 SEEDS_FOR_MUTANTS = (44, 25, 37, 7, *range(120))
-"""First those by which the rarest were found."""
+"""The first ones are known to detect the mutants that are hardest to detect."""
 
 EVERYTHING = Mix("want want want leave rejoin break crash restart")
 LEAVERS = Mix("want leave rejoin restart", percent=10)
@@ -49,18 +49,18 @@ CONTINUED_ON_COPIES = Mix("want want want want restart break crash copy take_ove
 
 @pytest.fixture(autouse=True)
 def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody pulls the plug here."""
+    """Skip fsync: there are no power cuts here."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 @pytest.fixture(autouse=True)
 def checkpoints_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most coordinators that are started again start from a checkpoint, and are compared with one that does not."""
+    """Then most restarted coordinators start from a checkpoint, and are compared with one that reads the whole log."""
     monkeypatch.setattr(checkpoint_writer, "EVERY", 16)
 
 
 def survived(mix: Mix, seed: int, directory: Path) -> World:
-    """Return the world after all its faults; where a promise was broken in it, say what leads there again."""
+    """Return the world after all its faults; if a promise was broken, report how to reproduce it."""
 
     async def run() -> World:
         world = World(mix, seed, directory)
@@ -75,9 +75,9 @@ def survived(mix: Mix, seed: int, directory: Path) -> World:
 
 
 def without_needless_rollbacks(mix: Mix, seed: int, directory: Path) -> World:
-    """While the coordinator lives, it knows whom it has told what: only who has lost its state takes others back."""
+    """While the coordinator runs, only a process that has lost its state, or a request, causes a rollback."""
     world = survived(mix, seed, directory)
-    rollbacks, reasons = world.epoch - 1, world.reasons_to_go_back
+    rollbacks, reasons = world.epoch - 1, world.rollback_reasons
     events = "\n".join(world.outside.events)
     assert rollbacks <= reasons, f"{rollbacks} rollbacks for {reasons} reasons\nin {mix}, seed {seed}:\n{events}"
     return world
@@ -114,18 +114,18 @@ def test_R1_R2_only_a_lost_state_rolls_back_and_never_below_output(tmp_path: Pat
     ids=["crashes", "restores", "entries of old terms"],
 )
 def test_S1_a_replaced_coordinator_writes_nothing_and_ends(tmp_path: Path, mix: Mix, seed: int) -> None:
-    """S1: whatever it was about to do when it was stopped, and whoever is still connected to it."""
+    """S1: whatever it was doing when it was paused, and whichever nodes are still connected to it."""
     survived(mix, seed, tmp_path)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_S1_R1_nobody_lives_on_with_the_state_of_a_copy_of_the_store(tmp_path: Path, seed: int) -> None:
+def test_S1_R1_no_process_continues_with_state_of_a_copy_of_the_store(tmp_path: Path, seed: int) -> None:
     survived(CONTINUED_ON_COPIES, seed, tmp_path)
 
 
 def test_the_same_seed_gives_the_same_world(tmp_path: Path) -> None:
-    one, other = (survived(EVERYTHING, 1, tmp_path / name) for name in ("one", "other"))
-    assert one.outside.events == other.outside.events
+    first, second = (survived(EVERYTHING, 1, tmp_path / name) for name in ("one", "other"))
+    assert first.outside.events == second.outside.events
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_the_same_seed_gives_the_same_world(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_broken_rule_is_noticed(
+def test_a_broken_rule_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, rule: str, broken: str, mix: Mix
 ) -> None:
     monkeypatch.setattr(owner, name, mutant(getattr(owner, name), rule, broken))
@@ -255,7 +255,7 @@ def test_a_broken_rule_is_noticed(
 
 
 def mutant(function: Any, rule: str, broken: str) -> Any:
-    """`function` with one rule broken."""
+    """Return `function` with one rule broken."""
     source = textwrap.dedent(inspect.getsource(function))
     assert source.count(rule) == 1, f"{rule!r} is not one place of {function.__name__}"
     names = dict(function.__globals__)

@@ -1,4 +1,4 @@
-"""What the coordinator makes of joiners and leavers that are not there, or cannot begin (E2, R2)."""
+"""How the coordinator handles joining and leaving processes that are gone, or cannot start (E2, R2)."""
 
 import asyncio
 import threading
@@ -38,26 +38,26 @@ def with_sink(directory: Path) -> System:
 
 
 async def all_alive(coordinator: Running, **how: Any) -> list[FakeNode]:
-    nodes = [await coordinator.living(name, **how) for name in NAMES]
+    nodes = [await coordinator.start_node(name, **how) for name in NAMES]
     await coordinator.until(lambda: coordinator.coordinator.lifecycle.settled)
     return nodes
 
 
 async def drained(*nodes: FakeNode, **how: Any) -> None:
-    """Have these install the next view."""
+    """Install the next view at these nodes."""
     for node in nodes:
         node.send(Drained(node.process, (await node.handle(InstallView)).view.number, **how))
 
 
 async def left_with_output(coordinator: Running) -> tuple[FakeNode, FakeNode]:
-    """Have c leave, its output let out; return the others."""
+    """Have c leave, with its output released; return the others."""
     a, b, c = await all_alive(coordinator)
     await leave_with_output(coordinator, a, b, c)
     return a, b
 
 
 def test_R2_a_departed_process_ends_when_restarted_but_a_new_one_joins(tmp_path: Path) -> None:
-    """Killed between its last word and its end, it would undo the leave, or be refused for what it has let out."""
+    """A process killed just before its end must not undo its leave, nor be refused because of its released output."""
 
     async def scenario() -> None:
         async with running(tmp_path / "store", with_sink(tmp_path)) as coordinator:
@@ -69,7 +69,7 @@ def test_R2_a_departed_process_ends_when_restarted_but_a_new_one_joins(tmp_path:
             await coordinator.until(lambda: coordinator.coordinator.members.get("c") is None)
             second = await coordinator.node("c", released={"out": 0}, run="second")
             await second.handle(InstallView)
-            # Killed before it has begun, it may still join when it is started again.
+            # If it is killed before it has started, it may still join when it is restarted.
             assert coordinator.coordinator.members.runs["c"] == "first"
             await drained(a, b)
             second.send(Drained("c", coordinator.coordinator.lifecycle.view.number))
@@ -86,7 +86,7 @@ def test_a_departed_process_with_unreleased_output_is_shown_as_leaving(tmp_path:
             await drained(a, b)
             await drained(c, sinks=OUT)
             await asyncio.gather(a.take_part(), b.take_part())
-            told = await c.handle(Dismiss)
+            order = await c.handle(Dismiss)
             status = coordinator.service.status()
             assert [(one.name, one.state) for one in status.processes][-1] == ("c", "leaving")
             assert status.troubles == []
@@ -95,8 +95,8 @@ def test_a_departed_process_with_unreleased_output_is_shown_as_leaving(tmp_path:
             (trouble,) = coordinator.service.status().troubles
             assert (trouble.kind, "process c has left, but has not reported" in trouble.problem) == ("output", True)
             again = await coordinator.node("c")
-            assert await again.handle(Dismiss) == told
-            again.send(Released("c", told.view))
+            assert await again.handle(Dismiss) == order
+            again.send(Released("c", order.view))
             assert await again.handle(Dismiss) == Dismiss("c")
             assert coordinator.service.status().left == ["c"]
 
@@ -116,7 +116,7 @@ async def leave_with_output(coordinator: Running, a: FakeNode, b: FakeNode, c: F
 
 @pytest.mark.parametrize("released", [70, None], ids=["as its sink says", "as the log says"])
 def test_R2_a_process_with_released_output_cannot_join_again(tmp_path: Path, released: int | None) -> None:
-    """R2: it would begin at the beginning of its sink, which it could not; so it is never in the view."""
+    """R2: it would have to start at position 0 of its sink, which is released already; so it never enters the view."""
 
     async def scenario() -> None:
         async with running(tmp_path / "store", with_sink(tmp_path)) as coordinator:
@@ -132,7 +132,7 @@ def test_R2_a_process_with_released_output_cannot_join_again(tmp_path: Path, rel
     asyncio.run(scenario())
 
 
-def test_R2_one_whose_output_was_released_joins_again_with_another_file(tmp_path: Path) -> None:
+def test_R2_a_process_with_released_output_rejoins_with_another_file(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store", with_sink(tmp_path)) as coordinator:
             a, b = await left_with_output(coordinator)
@@ -144,12 +144,12 @@ def test_R2_one_whose_output_was_released_joins_again_with_another_file(tmp_path
     asyncio.run(scenario())
 
 
-def test_the_status_says_who_has_left_as_the_log_has_it(tmp_path: Path) -> None:
+def test_the_status_lists_departed_processes_from_the_log(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store", with_sink(tmp_path)) as coordinator:
             assert coordinator.service.status().left == []
             a, b = await left_with_output(coordinator)
-            await committed(coordinator, a, b)  # the log says that its output is out
+            await committed(coordinator, a, b)  # the log has that its output is released
             assert coordinator.service.status().left == ["c"]
         async with running(tmp_path / "store", with_sink(tmp_path)) as coordinator:
             assert coordinator.service.status().left == ["c"]
@@ -199,7 +199,7 @@ def test_E2_a_joiner_that_reconnects_gets_its_order_again(
 
 @pytest.mark.parametrize("rolled_back", [False, True])
 def test_E2_a_departed_process_that_missed_its_dismissal_gets_it_again(tmp_path: Path, rolled_back: bool) -> None:
-    """It comes back with its state of this epoch, or of one before; nobody waits for it, nor does it join."""
+    """It returns with state of this epoch or an earlier one; nobody waits for it, and it does not join."""
 
     async def scenario() -> None:
         async with running(tmp_path / "store", system_of(*NAMES)) as coordinator:
@@ -211,7 +211,7 @@ def test_E2_a_departed_process_that_missed_its_dismissal_gets_it_again(tmp_path:
             await committed(coordinator, a, b)
             if rolled_back:
                 coordinator.coordinator.handle(RestoreWanted(None, "someone asked"))
-                await asyncio.gather(a.start_as_told(), b.start_as_told())
+                await asyncio.gather(a.start_as_ordered(), b.start_as_ordered())
             c = await coordinator.node("c", epoch=1, instance=f"c-{id(c)}")
             await c.handle(Dismiss)
             await c.close()
@@ -247,7 +247,7 @@ def test_a_request_naming_a_leaver_gets_the_snapshot_without_it(tmp_path: Path) 
     async def scenario() -> None:
         async with running(tmp_path / "store", system_of(*NAMES)) as coordinator:
             a, b, c = await all_alive(coordinator)
-            coordinator.coordinator.handle(LeaveWanted("c"))  # it is on its way to the log
+            coordinator.coordinator.handle(LeaveWanted("c"))  # not in the log yet
             request = TakeRequest(wait=True, initiators=("c",), timeout_s=5.0)
             taking = asyncio.create_task(coordinator.service.operations.take(request))
             await drained(a, b, c)
@@ -258,7 +258,7 @@ def test_a_request_naming_a_leaver_gets_the_snapshot_without_it(tmp_path: Path) 
 
 
 def test_R1_a_joiner_that_keeps_crashing_is_refused(tmp_path: Path) -> None:
-    """R1: who is in no snapshot yet is not needed; to stop everything for it would be too much."""
+    """R1: a process that is in no snapshot yet is not needed; it is no reason to stop everything."""
 
     async def scenario() -> None:
         async with running(tmp_path / "store", rollbacks_max=2) as coordinator:
@@ -269,7 +269,7 @@ def test_R1_a_joiner_that_keeps_crashing_is_refused(tmp_path: Path) -> None:
                 await j.handle(InstallView)
                 await j.close()
                 j = await coordinator.node("j", channels=JOINS_J)
-                await asyncio.gather(a.start_as_told(), b.start_as_told())
+                await asyncio.gather(a.start_as_ordered(), b.start_as_ordered())
                 await j.handle(Reset)
                 await j.close()
             for _ in range(3):
@@ -282,12 +282,12 @@ def test_R1_a_joiner_that_keeps_crashing_is_refused(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-async def photograph(coordinator: Running, *nodes: FakeNode, **sinks: dict[str, int]) -> str:
-    """Have these take a snapshot, in which some have output; return its id."""
+async def take_snapshot(coordinator: Running, *nodes: FakeNode, **sinks: dict[str, int]) -> str:
+    """Have these nodes take a snapshot, with the given sink positions; return its id."""
     coordinator.coordinator.handle(SnapshotWanted())
     parts = [node.take_part(sinks=sinks.get(node.process, {})) for node in nodes]
     outcomes = await asyncio.gather(*parts)
-    assert all(told.committed for _, told in outcomes), outcomes
+    assert all(report.committed for _, report in outcomes), outcomes
     return str(outcomes[0][0].snapshot)
 
 
@@ -297,10 +297,10 @@ def test_R2_a_commit_logged_after_a_rejoin_blocks_nothing(tmp_path: Path) -> Non
             a, b = await left_with_output(coordinator)
             coordinator.coordinator.handle(SnapshotWanted())
             begun = [await node.handle(SnapshotBegun) for node in (a, b)]
-            mended = threading.Event()
+            disk_works = threading.Event()
 
             def slow_disk() -> list[Any]:
-                assert mended.wait(20)
+                assert disk_works.wait(20)
                 return []
 
             coordinator.coordinator.store.work(slow_disk)
@@ -310,11 +310,11 @@ def test_R2_a_commit_logged_after_a_rejoin_blocks_nothing(tmp_path: Path) -> Non
             a.store_part(begun[0])
             b.store_part(begun[1])
             await coordinator.until(lambda: any(attempt.committing for attempt in lifecycle.open.values()))
-            mended.set()
+            disk_works.set()
             await drained(a, b, c)
             await coordinator.until(lambda: lifecycle.settled)
             for position in (3, 4):
-                newest = await photograph(coordinator, a, b, c, c={"out": position})
+                newest = await take_snapshot(coordinator, a, b, c, c={"out": position})
             await b.close()
             await coordinator.until(lambda: not coordinator.coordinator.members.get("b").connected)
             b = await coordinator.node("b")
@@ -328,25 +328,25 @@ def test_R2_no_restore_goes_below_released_output_of_a_departed_process(tmp_path
     async def scenario() -> None:
         async with running(tmp_path / "store", with_sink(tmp_path)) as coordinator:
             a, b, c = await all_alive(coordinator)
-            below = await photograph(coordinator, a, b, c, c={"out": 10})
+            earlier = await take_snapshot(coordinator, a, b, c, c={"out": 10})
             await leave_with_output(coordinator, a, b, c)
             if again:
                 c = await coordinator.node("c", released={"out": 0})
                 await drained(a, b, c)
                 await coordinator.until(lambda: coordinator.coordinator.lifecycle.settled)
-                await photograph(coordinator, a, b, c, c={"out": 3})
+                await take_snapshot(coordinator, a, b, c, c={"out": 3})
             with pytest.raises(RestoreFailed, match="sink out of process c has released 60 more since"):
-                await coordinator.service.operations.restore(RestoreRequest(below, False, 20.0))
+                await coordinator.service.operations.restore(RestoreRequest(earlier, False, 20.0))
 
     asyncio.run(scenario())
 
 
-def test_E2_a_joiner_need_not_know_who_is_about_to_leave(tmp_path: Path) -> None:
+def test_E2_a_joiner_may_name_channels_of_a_process_about_to_leave(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store", system_of("a", "b", "c")) as coordinator:
             a, b, c = await all_alive(coordinator)
             membership = coordinator.coordinator.lifecycle.membership
-            membership.drained.discard("a")  # the view is not settled just now, so the leave waits
+            membership.drained.discard("a")  # the view is not settled, so the leave waits
             coordinator.coordinator.handle(LeaveWanted("c"))
             channels = (ChannelSpec("j->a", "j", "a"), ChannelSpec("c->j", "c", "j"))
             j = await coordinator.node("j", channels=channels)
@@ -360,12 +360,12 @@ def test_E2_a_joiner_need_not_know_who_is_about_to_leave(tmp_path: Path) -> None
     asyncio.run(scenario())
 
 
-def test_E2_a_joiner_that_takes_over_from_its_silent_former_self_joins(tmp_path: Path) -> None:
+def test_E2_a_joiner_that_replaces_its_silent_former_instance_joins(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a, b = await both_alive(coordinator)
             membership = coordinator.coordinator.lifecycle.membership
-            membership.drained.discard("a")  # the view is not settled just now, so the join waits
+            membership.drained.discard("a")  # the view is not settled, so the join waits
             await coordinator.node("j", channels=JOINS_J, instance="former")
             await coordinator.until(lambda: coordinator.coordinator.members.get("j"))
             coordinator.coordinator.members.get("j").last_message_s = -1e9

@@ -1,4 +1,4 @@
-"""The coordinator runs for months: what it keeps in memory of each snapshot of its log."""
+"""How much memory a coordinator needs per snapshot in its log: it must be able to run for months."""
 
 import asyncio
 import gc
@@ -33,13 +33,13 @@ from strobe.storage.entries.log_file import encode_entry, entry_name
 SYSTEM = system_of("a", "b")
 VIEW = first_view(SYSTEM)
 KEPT = 10
-"""As many as `keep_last = 10` keeps."""
+"""Number of retained snapshots, as with `keep_last = 10`."""
 PERIOD = 3 * IDS_REMEMBERED + 1
-"""The lifecycle forgets the oldest ids after this many snapshots: the compared stores are equally far from that."""
+"""The lifecycle forgets old ids every so many snapshots; the compared stores differ by a multiple of this."""
 
 
 def record(process: str) -> ProcessRecord:
-    """One process of a quiet system: what it has is what it had before."""
+    """One process of an idle system: its record never changes."""
     sent, received = f"{process}->{'ba'['ab'.index(process)]}", f"{'ba'['ab'.index(process)]}->{process}"
     end = FrontierRecord(1_000_000, "ab" * 16)
     return ProcessRecord(
@@ -59,7 +59,7 @@ def entries(snapshots: int, retained: bool) -> Iterator[Entry]:
 
 
 def store_of(place: Path, snapshots: int, retained: bool) -> Path:
-    """Write a log, without the disk being waited for at each entry."""
+    """Write a log, without a sync at each entry."""
     previous = Store.create(place).header.blake3
     (place / "log").mkdir(exist_ok=True)
     for position, entry in enumerate(entries(snapshots, retained)):
@@ -69,13 +69,13 @@ def store_of(place: Path, snapshots: int, retained: bool) -> Path:
 
 
 def memory_bytes(place: Path) -> int:
-    """How much more memory there is in use once a coordinator has taken over the log."""
+    """Return how much more memory is in use after a coordinator has taken over the log."""
 
     async def scenario() -> int:
         before = tracemalloc.get_traced_memory()[0]
         coordinator = Coordinator(SYSTEM, str(place), CoordinatorSettings(interval_s=0.0))
         await coordinator.start()
-        await coordinator.catch_up(60)  # what is kept for a checkpoint until it is written is not for long
+        await coordinator.catch_up(60)  # by then the checkpoint is written, and its memory is free
         gc.collect()
         used = tracemalloc.get_traced_memory()[0] - before
         await coordinator.close()
@@ -98,7 +98,7 @@ def bytes_per_snapshot(tmp_path: Path, retained: bool) -> float:
 
 @pytest.fixture(autouse=True)
 def checkpoints_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a coordinator keeps since the last checkpoint is bounded, and is not what is measured here."""
+    """Memory for entries since the last checkpoint is bounded, and not measured here."""
     monkeypatch.setattr(checkpoint_writer, "EVERY", PERIOD)
 
 
@@ -107,5 +107,5 @@ def test_a_snapshot_of_an_idle_system_costs_less_than_a_kilobyte(tmp_path: Path)
 
 
 def test_a_removed_snapshot_costs_almost_no_memory(tmp_path: Path) -> None:
-    # What is left: the checksums of three entries, 32 bytes each, and the last few ids in the lifecycle.
+    # The rest is the checksums of three entries, 32 bytes each, and the last few ids in the lifecycle.
     assert bytes_per_snapshot(tmp_path, retained=True) < 256

@@ -1,4 +1,4 @@
-"""Rollback as the live coordinator does it: who is told what, in which order, and what is refused."""
+"""Rollback by the live coordinator: which orders the nodes get, in which sequence, and what is refused."""
 
 import asyncio
 import threading
@@ -35,15 +35,15 @@ def blob_file(store: Path, snapshot: str, process: str) -> Path:
 
 
 async def restart(coordinator: Running, node: FakeNode) -> FakeNode:
-    """Crash a node, and start its process again, without its state."""
+    """Crash a node, and restart its process without its state."""
     await node.close()
     await coordinator.until(lambda: not coordinator.coordinator.members.get(node.process).connected)
     return await coordinator.node(node.process)
 
 
 async def restored(*nodes: FakeNode) -> list[RestoreState]:
-    """Have these nodes do as they are told."""
-    return await asyncio.gather(*(node.start_as_told() for node in nodes))
+    """Have these nodes start as ordered; return their orders."""
+    return await asyncio.gather(*(node.start_as_ordered() for node in nodes))
 
 
 def test_R1_a_process_without_state_rolls_all_back_to_the_newest_snapshot(tmp_path: Path) -> None:
@@ -56,14 +56,14 @@ def test_R1_a_process_without_state_rolls_all_back_to_the_newest_snapshot(tmp_pa
             coordinator.coordinator.handle(SnapshotWanted())
             begun = await a.handle(SnapshotBegun)
             b = await restart(coordinator, b)
-            told = await restored(a, b)
-            assert {(one.epoch, one.restored) for one in told} == {(2, snapshot)}
-            assert told[0].view.number == 2
+            orders = await restored(a, b)
+            assert {(one.epoch, one.restored) for one in orders} == {(2, snapshot)}
+            assert orders[0].view.number == 2
             other = Store.open(tmp_path / "store")
             committed_at = other.state().committed[snapshot].position
-            assert {one.commit for one in told} == {other.entry_ref(committed_at)}, "each is told where to read"
-            # The new epoch comes after the abort of what was open, and before anything new.
-            kinds = [type(message) for message in a.heard]
+            assert {one.commit for one in orders} == {other.entry_ref(committed_at)}, "each is told where to read"
+            # The new epoch comes after the requests of the aborted snapshot, and before any new message.
+            kinds = [type(message) for message in a.received]
             assert kinds.index(RestoreState, 3) > kinds.index(RequestRecording)
             assert begun.snapshot.epoch == 1
             (again, outcome), _ = await asyncio.gather(a.take_part(), b.take_part())
@@ -80,7 +80,7 @@ def test_R1_a_process_without_state_rolls_all_back_to_the_newest_snapshot(tmp_pa
     asyncio.run(scenario())
 
 
-def test_R1_without_any_snapshot_everybody_starts_from_the_beginning(tmp_path: Path) -> None:
+def test_R1_without_a_snapshot_all_processes_start_from_the_beginning(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a, b = await both_alive(coordinator)
@@ -90,7 +90,7 @@ def test_R1_without_any_snapshot_everybody_starts_from_the_beginning(tmp_path: P
     asyncio.run(scenario())
 
 
-def test_R1_who_was_away_during_a_rollback_is_told_when_it_returns(tmp_path: Path) -> None:
+def test_R1_a_node_absent_during_a_rollback_is_restored_on_return(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a, b = await both_alive(coordinator)
@@ -101,7 +101,7 @@ def test_R1_who_was_away_during_a_rollback_is_told_when_it_returns(tmp_path: Pat
             await restored(b)
             a = await coordinator.node("a", epoch=1)
             assert (await restored(a))[0].restored == snapshot
-            assert a.heard[0].epoch == 2
+            assert a.received[0].epoch == 2
             await coordinator.until(lambda: coordinator.coordinator.lifecycle.settled)
             assert coordinator.coordinator.lifecycle.epoch == 2
 
@@ -125,7 +125,7 @@ def test_R1_a_joiner_unknown_to_the_restored_snapshot_must_join_again(tmp_path: 
     asyncio.run(scenario())
 
 
-def test_R1_who_crashes_again_and_again_stops_everything_with_a_report(tmp_path: Path) -> None:
+def test_R1_a_process_that_keeps_crashing_stops_the_system_with_a_report(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store", rollbacks_max=1) as coordinator:
             a, b = await both_alive(coordinator)
@@ -143,7 +143,7 @@ def test_R1_who_crashes_again_and_again_stops_everything_with_a_report(tmp_path:
     asyncio.run(scenario())
 
 
-def test_E9_a_corrupt_newest_snapshot_is_passed_over_for_an_older_one(tmp_path: Path) -> None:
+def test_E9_a_corrupt_newest_snapshot_is_skipped_for_an_older_one(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a, b = await both_alive(coordinator)
@@ -164,7 +164,7 @@ def test_E9_a_corrupt_newest_snapshot_is_passed_over_for_an_older_one(tmp_path: 
         (lambda path: path.write_bytes(b"STATE"), "is corrupt: .* do not match its name"),
     ],
 )
-def test_E9_restoring_what_is_corrupt_is_refused_and_all_goes_on(tmp_path: Path, damage: Any, reason: str) -> None:
+def test_E9_restoring_a_corrupt_snapshot_is_refused_without_harm(tmp_path: Path, damage: Any, reason: str) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a, b = await both_alive(coordinator)
@@ -212,7 +212,7 @@ def test_R2_restoring_below_released_output_is_refused_except_as_a_fork(tmp_path
 
 
 class HeldCommit:
-    """Lets the store's thread go no further than to the moment when a commit is written, before anybody is told."""
+    """Blocks the store's thread while a log entry is being written, until `gate` is set."""
 
     def __init__(self, coordinator: Running) -> None:
         self.begun, self.gate = threading.Event(), threading.Event()
@@ -234,8 +234,8 @@ async def committing(coordinator: Running, *nodes: FakeNode, sinks: dict[str, in
     return str(begun.snapshot), held
 
 
-def test_R2_the_latest_is_what_is_latest_when_commits_under_way_have_ended(tmp_path: Path) -> None:
-    """R2: the one that was it when it was asked for would lie below the output that is released meanwhile."""
+def test_R2_the_latest_is_determined_after_commits_under_way(tmp_path: Path) -> None:
+    """R2: the one that was the latest at the request would lie below the output that is released meanwhile."""
 
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
@@ -267,34 +267,34 @@ def test_R1_a_superseded_rollback_request_fails_at_once(
             a, b = await both_alive(coordinator)
             first, second = [await committed(coordinator, a, b, data=data) for data in (b"first", b"second")]
             _, held = await committing(coordinator, a, b, sinks={})
-            asked = asking(coordinator, {"first": first, "second": second}.get(earlier, earlier), was_fork)
-            anything = asking(coordinator, None)
+            superseded = asking(coordinator, {"first": first, "second": second}.get(earlier, earlier), was_fork)
+            unnamed = asking(coordinator, None)
             await coordinator.until(lambda: len(coordinator.coordinator.requests.restores) == 2)
             later = [asking(coordinator, first, fork) for _ in range(2)]
             with pytest.raises(Superseded, match=f"request names {first}{' as a fork' if fork else ''}, and"):
-                await asked
-            assert not anything.done()
+                await superseded
+            assert not unnamed.done()
             held.gate.set()
-            answers = await asyncio.gather(anything, *later)
+            answers = await asyncio.gather(unnamed, *later)
             assert {(one.epoch, one.restored) for one in answers} == {(2, first)}
             assert coordinator.coordinator.lifecycle.rollback.forked == fork
 
     asyncio.run(scenario())
 
 
-def test_R1_where_what_was_asked_for_last_is_refused_nobody_waits_on(tmp_path: Path) -> None:
+def test_R1_if_the_last_request_is_refused_all_requests_fail(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a, b = await both_alive(coordinator)
             first, _ = [await committed(coordinator, a, b, data=data) for data in (b"first", b"second")]
             blob_file(tmp_path / "store", first, "a").write_bytes(b"other")
             _, held = await committing(coordinator, a, b, sinks={})
-            anything = asking(coordinator, None)
+            unnamed = asking(coordinator, None)
             await coordinator.until(lambda: len(coordinator.coordinator.requests.restores) == 1)
             damaged = asking(coordinator, first)
             await coordinator.until(lambda: len(coordinator.coordinator.requests.restores) == 2)
             held.gate.set()
-            for waiting in (damaged, anything):
+            for waiting in (damaged, unnamed):
                 with pytest.raises(RestoreFailed, match="corrupt"):
                     await waiting
             assert coordinator.coordinator.lifecycle.epoch == 1
@@ -302,17 +302,17 @@ def test_R1_where_what_was_asked_for_last_is_refused_nobody_waits_on(tmp_path: P
     asyncio.run(scenario())
 
 
-def test_R1_an_epoch_that_a_request_has_overtaken_is_nobodys_answer(tmp_path: Path) -> None:
+def test_R1_a_superseded_epoch_answers_no_request(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a, b = await both_alive(coordinator)
             first, second = [await committed(coordinator, a, b, data=data) for data in (b"first", b"second")]
-            anything, held = asking(coordinator, None), HeldCommit(coordinator)
+            unnamed, held = asking(coordinator, None), HeldCommit(coordinator)
             await coordinator.until(held.begun.is_set)  # epoch 2 is written
             later = asking(coordinator, first)
             await coordinator.until(lambda: len(coordinator.coordinator.requests.restores) == 2)
             held.gate.set()
-            assert [(one.epoch, one.restored) for one in await asyncio.gather(anything, later)] == [(3, first)] * 2
+            assert [(one.epoch, one.restored) for one in await asyncio.gather(unnamed, later)] == [(3, first)] * 2
             assert [one.restored for one in coordinator.coordinator.observer.rollbacks] == [second, first]
             assert {one.epoch for one in await restored(a, b)} == {3}
 
@@ -348,7 +348,7 @@ def test_a_restore_from_an_unreachable_store_is_refused_in_time(tmp_path: Path) 
     asyncio.run(scenario())
 
 
-def test_E7_a_restarted_coordinator_rolls_back_when_a_process_is_blank(tmp_path: Path) -> None:
+def test_E7_a_restarted_coordinator_rolls_back_for_a_stateless_process(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             snapshot = await committed(coordinator, *await both_alive(coordinator))
@@ -369,10 +369,11 @@ def test_a_requested_rollback_aborts_open_snapshots_first(tmp_path: Path) -> Non
             coordinator.coordinator.handle(RestoreWanted(None, "a test"))
             await restored(a, b)
             assert not any(
-                isinstance(one, ReportOutcome) and one.snapshot == begun.snapshot and one.committed for one in a.heard
+                isinstance(one, ReportOutcome) and one.snapshot == begun.snapshot and one.committed
+                for one in a.received
             )
-            with suppress(StoreError):  # a collector may take the place of its blobs away meanwhile
-                a.store_part(begun)  # too late: it belongs to an epoch that is over
+            with suppress(StoreError):  # garbage collection may remove the directory of its blobs meanwhile
+                a.store_part(begun)  # too late: its epoch is over
             await committed(coordinator, a, b, data=b"later")
             aborted = coordinator.service.status().finished
             assert [one.outcome for one in aborted] == ["committed", "aborted", "committed"]
@@ -381,8 +382,8 @@ def test_a_requested_rollback_aborts_open_snapshots_first(tmp_path: Path) -> Non
     asyncio.run(scenario())
 
 
-def test_E9_what_is_removed_after_it_was_chosen_is_not_restored(tmp_path: Path) -> None:
-    """E8, E9: whoever removes a snapshot does not know yet that it is about to be restored; the log decides."""
+def test_E9_a_snapshot_removed_after_it_was_chosen_is_not_restored(tmp_path: Path) -> None:
+    """E8, E9: a writer that removes a snapshot does not know that it is about to be restored; the log order decides."""
 
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
@@ -392,17 +393,17 @@ def test_E9_what_is_removed_after_it_was_chosen_is_not_restored(tmp_path: Path) 
             log_writer, other = coordinator.coordinator.store.log, Store.open(tmp_path / "store")
             choose = log_writer.choose
 
-            def choose_and_be_overtaken(wanted: str | None, *how: Any) -> Any:
-                told = choose(wanted, *how)
+            def choose_then_remove(wanted: str | None, *how: Any) -> Any:
+                results = choose(wanted, *how)
                 if wanted == old:
                     retention.remove(other, old, "at a bad moment", 0)
-                return told
+                return results
 
-            log_writer.choose = choose_and_be_overtaken  # type: ignore[method-assign]
+            log_writer.choose = choose_then_remove  # type: ignore[method-assign]
             with pytest.raises(RestoreFailed, match="at a bad moment"):
                 await coordinator.service.operations.restore(RestoreRequest(old))
             assert coordinator.coordinator.lifecycle.epoch == 1
-            # The system goes on, and can be rolled back.
+            # The system continues, and can be rolled back.
             b = await restart(coordinator, b)
             assert {one.restored for one in await restored(a, b)} == {newest}
 
@@ -411,7 +412,7 @@ def test_E9_what_is_removed_after_it_was_chosen_is_not_restored(tmp_path: Path) 
 
 @pytest.mark.parametrize("late", [{}, {"out": 20}, {"out": 10}], ids=["no output", "as much output", "less output"])
 def test_R2_no_overlapping_snapshot_is_committed_below_released_output(tmp_path: Path, late: dict[str, int]) -> None:
-    """Else it would be the newest, and no sink could be taken back to it."""
+    """Otherwise it would be the newest snapshot, and no sink could be restored to it."""
 
     async def scenario() -> None:
         async with running(tmp_path / "store", overlapping_max=2, attempts_max=1) as coordinator:
@@ -425,7 +426,7 @@ def test_R2_no_overlapping_snapshot_is_committed_below_released_output(tmp_path:
                 for node, part in zip((a, b), parts, strict=True):
                     node.store_part(part, sinks=sinks)
                 outcomes.append(await a.outcome(parts[0].snapshot))
-            assert [told.committed for told in outcomes] == [True, late != {"out": 10}]
+            assert [report.committed for report in outcomes] == [True, late != {"out": 10}]
             newest = begun[1 if late == {"out": 10} else 0][0].snapshot
             b = await restart(coordinator, b)
             assert {one.restored for one in await restored(a, b)} == {str(newest)}
@@ -442,7 +443,7 @@ def test_R1_a_lost_rollback_order_is_repeated_without_another_rollback(
             await committed(coordinator, a, b)
             b = await restart(coordinator, b)
             await restored(b)
-            for _ in range(3):  # each time its connection breaks before it has read what it is told
+            for _ in range(3):  # each time its connection breaks before it has read the order
                 await a.close()
                 await coordinator.until(lambda: not coordinator.coordinator.members.get("a").connected)
                 again = await coordinator.node("a", instance=coordinator.coordinator.members.get("a").instance, epoch=1)

@@ -31,7 +31,7 @@ from strobe.storage.entries.log_file import entry_name
 
 
 class FullDisk:
-    """Lets nothing be written to the log while `full`."""
+    """Makes all writes to the log fail while `full` is set."""
 
     def __init__(self, coordinator: Running) -> None:
         self.full = False
@@ -59,8 +59,8 @@ def test_an_unwritable_log_is_reported_and_retried(tmp_path: Path) -> None:
             assert len(coordinator.logged("store trouble")) == 1
             assert "No space left on device; make room" in trouble.problem
             disk.full = False
-            (_, told), _ = await asyncio.gather(a.take_part(), b.take_part())
-            assert told.committed
+            (_, report), _ = await asyncio.gather(a.take_part(), b.take_part())
+            assert report.committed
             assert coordinator.service.status().troubles == []
             assert coordinator.logged("store available again")
 
@@ -79,23 +79,21 @@ def test_a_commit_on_a_full_disk_aborts_the_snapshot(tmp_path: Path) -> None:
             b.store_part(await b.handle(SnapshotBegun))
             await coordinator.until(lambda: coordinator.coordinator.store.problem)
             disk.full = False
-            told = await a.outcome(begun.snapshot)
-            assert not told.committed
-            assert "No space left on device" in told.reason
+            report = await a.outcome(begun.snapshot)
+            assert not report.committed
+            assert "No space left on device" in report.reason
             await committed(coordinator, a, b, data=b"later")
 
     asyncio.run(scenario())
 
 
-def test_while_the_store_does_not_answer_it_is_asked_once_for_what_is_new(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What piles up meanwhile would all be done before the next snapshot begins."""
+def test_polls_do_not_queue_up_while_the_store_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise all queued polls would run before the next snapshot begins."""
 
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a, b = await both_alive(coordinator)
-            monkeypatch.setattr(health_monitor, "POLL_S", math.inf)  # only when told
+            monkeypatch.setattr(health_monitor, "POLL_S", math.inf)  # it polls only when the test calls it
             await coordinator.coordinator.catch_up(PATIENCE_S)
             log_writer, answer, polls = coordinator.coordinator.store.log, threading.Event(), []
 
@@ -122,8 +120,8 @@ def test_S1_an_entry_written_despite_a_late_disk_failure_counts_once(tmp_path: P
             disk = FullDisk(coordinator)
             disk.full, disk.step = True, CommitStep.ENTRY_LINKED
             coordinator.coordinator.handle(SnapshotWanted())
-            (_, told), _ = await asyncio.gather(a.take_part(), b.take_part())
-            assert told.committed
+            (_, report), _ = await asyncio.gather(a.take_part(), b.take_part())
+            assert report.committed
         entries = [entry for _, entry in Store.open(tmp_path / "store").read_log()]
         assert len([entry for entry in entries if isinstance(entry, Begin)]) == 1
         assert [entry for entry in entries if isinstance(entry, Abort)] == []
@@ -131,7 +129,7 @@ def test_S1_an_entry_written_despite_a_late_disk_failure_counts_once(tmp_path: P
     asyncio.run(scenario())
 
 
-def test_S1_pins_of_others_are_read_and_hinder_nobody(tmp_path: Path) -> None:
+def test_S1_pins_of_other_writers_are_read(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a, b = await both_alive(coordinator)
@@ -144,7 +142,7 @@ def test_S1_pins_of_others_are_read_and_hinder_nobody(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_S1_an_epoch_of_another_coordinator_fences_this_one_off(tmp_path: Path) -> None:
+def test_S1_an_epoch_of_another_coordinator_prevents_older_commits(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store", attempts_max=1) as coordinator:
             a, b = await both_alive(coordinator)
@@ -155,8 +153,8 @@ def test_S1_an_epoch_of_another_coordinator_fences_this_one_off(tmp_path: Path) 
             other.append(EpochStart(2, 0, None, view, "another coordinator"), other.state().next_position)
             a.store_part(begun)
             b.store_part(begun)
-            told = await a.start_as_told()
-            assert told.epoch == 2
+            order = await a.start_as_ordered()
+            assert order.epoch == 2
             assert Store.open(tmp_path / "store").list() == []
 
     asyncio.run(scenario())
@@ -165,7 +163,7 @@ def test_S1_an_epoch_of_another_coordinator_fences_this_one_off(tmp_path: Path) 
 def test_E8_retention_keeps_the_newest_and_frees_the_blobs_of_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leading, "RETAIN_EVERY_S", math.inf)  # only when told, however long this takes
+    monkeypatch.setattr(leading, "RETAIN_EVERY_S", math.inf)  # after the first time, only if `_retained_s` is reset
 
     async def scenario() -> None:
         async with running(tmp_path / "store", retention=RetentionSettings(keep_last=1)) as coordinator:
@@ -191,8 +189,8 @@ keep_daily = 2
 """
 
 
-def test_E8_the_coordinator_keeps_hours_and_days_as_its_system_file_says(tmp_path: Path) -> None:
-    """E8: the two are not taken for each other, neither as they are read nor as they are applied."""
+def test_E8_the_coordinator_keeps_hours_and_days_as_configured(tmp_path: Path) -> None:
+    """E8: the two settings are not swapped, neither when read nor when applied."""
     taken = store_of_two_days(tmp_path / "store")
     (tmp_path / "system.toml").write_text(RETENTION)
     settings = parse_system_file(tmp_path / "system.toml").retention
@@ -204,11 +202,11 @@ def test_E8_the_coordinator_keeps_hours_and_days_as_its_system_file_says(tmp_pat
 
 
 def blobs(store: Path) -> list[str]:
-    """Return the names of blobs; folders that are removed meanwhile have none."""
+    """Return the names of all blobs; directories that are removed meanwhile are skipped."""
     return [name for _, _, names in os.walk(store / "blobs") for name in names]
 
 
-def test_E6_what_aborted_snapshots_left_behind_is_collected(tmp_path: Path) -> None:
+def test_E6_blobs_of_aborted_snapshots_are_collected(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store", attempts_max=1) as coordinator:
             a, b = await both_alive(coordinator)
@@ -231,7 +229,7 @@ def service_of(store: Path) -> service.CoordinatorService:
     )
 
 
-def test_a_coordinator_that_is_ended_before_it_has_begun_ends(tmp_path: Path) -> None:
+def test_a_coordinator_can_be_ended_before_it_starts(tmp_path: Path) -> None:
     async def scenario() -> None:
         coordinator = service_of(tmp_path / "store")
         coordinator.end(7)
@@ -242,7 +240,7 @@ def test_a_coordinator_that_is_ended_before_it_has_begun_ends(tmp_path: Path) ->
     assert not (tmp_path / "store").exists()
 
 
-def test_a_coordinator_that_is_ended_while_its_store_does_not_answer_ends(
+def test_a_coordinator_can_be_ended_while_its_store_does_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opening, answer = threading.Event(), threading.Event()
@@ -268,7 +266,7 @@ def test_a_coordinator_that_is_ended_while_its_store_does_not_answer_ends(
         answer.set()
 
 
-def test_a_coordinator_that_is_ended_while_it_waits_to_read_the_log_ends(
+def test_a_coordinator_can_be_ended_while_it_retries_to_read_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries = 0
@@ -283,7 +281,7 @@ def test_a_coordinator_that_is_ended_while_it_waits_to_read_the_log_ends(
         coordinator = service_of(tmp_path / "store")
         running = asyncio.create_task(coordinator.run())
         async with asyncio.timeout(PATIENCE_S):
-            while tries < 3:  # it may pass: it is waited for
+            while tries < 3:  # the error may be transient, so it retries
                 await asyncio.sleep(0.005)
             coordinator.end(0)
             assert await running == 0
@@ -291,7 +289,7 @@ def test_a_coordinator_that_is_ended_while_it_waits_to_read_the_log_ends(
     asyncio.run(scenario())
 
 
-def test_S1_a_damaged_log_is_said_at_once(tmp_path: Path) -> None:
+def test_S1_a_damaged_log_is_reported_at_once(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             await committed(coordinator, *await both_alive(coordinator))
@@ -304,10 +302,10 @@ def test_S1_a_damaged_log_is_said_at_once(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_E7_a_coordinator_started_on_a_full_disk_announces_itself_later(
+def test_E7_a_coordinator_started_on_a_full_disk_is_announced_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """E7: nodes know where it is; whoever looks for it in the store finds it when it could be written there."""
+    """E7: nodes know its address already; others find it in the store as soon as it can be written there."""
     room = False
 
     def announce(store: str, discovered: Discovered) -> None:

@@ -1,4 +1,4 @@
-"""What the coordinator tells people of: processes that wait, channels that are stuck, snapshots that fail."""
+"""Troubles that the coordinator reports: waiting processes, stuck channels, failing snapshots."""
 
 import asyncio
 from pathlib import Path
@@ -34,7 +34,7 @@ def test_repeated_aborts_are_a_trouble_until_a_commit(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_channel_that_is_refused_for_good_is_a_trouble(tmp_path: Path) -> None:
+def test_a_refused_channel_is_a_trouble(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a, _ = await both_alive(coordinator)
@@ -91,8 +91,8 @@ def test_a_process_that_is_held_back_by_its_output_is_a_trouble(tmp_path: Path) 
     asyncio.run(scenario())
 
 
-async def heard(coordinator: Running, *processes: str) -> None:
-    """Wait until the coordinator has heard one more sign of life of each, and some time has passed since."""
+async def next_heartbeats(coordinator: Running, *processes: str) -> None:
+    """Wait until the coordinator has received one more heartbeat of each process."""
     members = [coordinator.coordinator.members.get(process) for process in processes]
     seen = [member and member.heartbeat for member in members]
     await coordinator.until(
@@ -100,15 +100,15 @@ async def heard(coordinator: Running, *processes: str) -> None:
     )
 
 
-def test_a_cycle_that_waits_for_credit_is_reported_once_with_a_way_out(tmp_path: Path) -> None:
+def test_a_credit_deadlock_is_reported_once_with_a_solution(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a, b = await both_alive(coordinator)
-            for _ in range(2):  # that nothing goes on is known by two signs of life
+            for _ in range(2):  # it takes two heartbeats to see that there is no progress
                 a.beat(b=5.0)
                 b.beat(a=6.0)
                 assert coordinator.logged("credit deadlock") == []
-                await heard(coordinator, "a", "b")
+                await next_heartbeats(coordinator, "a", "b")
             await coordinator.until(lambda: coordinator.logged("credit deadlock"))
             troubles = coordinator.service.status().troubles
             assert [trouble.kind for trouble in troubles] == ["credit"]
@@ -122,7 +122,7 @@ def test_a_cycle_that_waits_for_credit_is_reported_once_with_a_way_out(tmp_path:
     asyncio.run(scenario())
 
 
-def test_a_waiting_cycle_with_events_of_its_own_is_no_deadlock(tmp_path: Path) -> None:
+def test_a_waiting_cycle_with_progress_is_no_deadlock(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a, b = await both_alive(coordinator)
@@ -131,7 +131,7 @@ def test_a_waiting_cycle_with_events_of_its_own_is_no_deadlock(tmp_path: Path) -
             await coordinator.until(lambda: coordinator.coordinator.members.get("a").reached == 9)
             for _ in range(2):
                 b.beat(a=6.0)
-                await heard(coordinator, "b")
+                await next_heartbeats(coordinator, "b")
             await coordinator.until(lambda: len(coordinator.logged("slow channel")) == 2)
             assert [trouble.kind for trouble in coordinator.service.status().troubles] == ["slow", "slow"]
             assert coordinator.logged("credit deadlock") == []

@@ -1,4 +1,4 @@
-"""A node belongs to one history of the log: it names the newest entry it knows, and one without it is refused (S1)."""
+"""A node's state belongs to one log: the node names the newest entry that it knows, and the log must have it (S1)."""
 
 import asyncio
 from pathlib import Path
@@ -28,7 +28,7 @@ async def admitted(coordinator: Running, newest: EntryRef | None, epoch: int = 1
     return answer if isinstance(answer, Refused) else None
 
 
-def test_S1_the_newest_entry_is_named_to_nodes_and_accepted_from_them(tmp_path: Path) -> None:
+def test_S1_nodes_receive_the_newest_entry_and_register_with_it(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a, b = await both_alive(coordinator)
@@ -46,8 +46,8 @@ def test_S1_the_newest_entry_is_named_to_nodes_and_accepted_from_them(tmp_path: 
 
 
 @pytest.mark.parametrize(("epoch", "term"), [(1, 1), (1, 99), (7, 1), (7, 99)])
-def test_S1_state_of_another_history_is_refused_for_good(tmp_path: Path, epoch: int, term: int) -> None:
-    """S1: whatever its epoch and term are: the copy may have had more of them."""
+def test_S1_a_node_of_another_history_is_refused_for_good(tmp_path: Path, epoch: int, term: int) -> None:
+    """S1: whatever its epoch and term are: they may be higher in the copy."""
 
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
@@ -73,7 +73,7 @@ def test_S1_a_process_that_knows_a_later_entry_waits_for_its_store(tmp_path: Pat
 
 
 def aged(directory: Path) -> Store:
-    """Have others append to the log of a system in epoch 1, and write a checkpoint."""
+    """Append terms of other coordinators to the log, and write a checkpoint."""
     store = Store(Store.open(directory).backend, checkpoint_every=4)
     for term in range(8):
         begin_term(store, f"here {term}", 0)
@@ -81,8 +81,8 @@ def aged(directory: Path) -> Store:
     return store
 
 
-async def in_the_end(coordinator: Running, newest: EntryRef) -> Refused | None:
-    """Register again and again while the log is searched; return the refusal, or None."""
+async def admitted_finally(coordinator: Running, newest: EntryRef) -> Refused | None:
+    """Retry the registration while the log is searched; return the refusal, or None."""
     while (refused := await admitted(coordinator, newest)) is not None and "the log is searched" in refused.reason:
         assert not refused.final
     return refused
@@ -92,7 +92,7 @@ async def in_the_end(coordinator: Running, newest: EntryRef) -> Refused | None:
 def test_S1_an_entry_before_the_checkpoint_is_looked_up_in_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: bool | None
 ) -> None:
-    """S1: the coordinator did not read it; if it was removed, nothing shows that the node knows this log."""
+    """S1: the coordinator starts after it. If it was removed, there is no proof that the node knows this log."""
     monkeypatch.setattr(checkpoint_writer, "EVERY", 4)
 
     async def scenario() -> None:
@@ -103,7 +103,7 @@ def test_S1_an_entry_before_the_checkpoint_is_looked_up_in_its_file(
         if held is None:
             store.backend.remove([entry_name(position) for position in range(3)])
         async with running(tmp_path / "store") as coordinator:
-            refused = await in_the_end(coordinator, known)
+            refused = await admitted_finally(coordinator, known)
             assert (refused is None) == bool(held)
             if refused is not None:
                 problem = "was removed from the log since" if held is None else "is not the one that this process knows"
@@ -114,7 +114,7 @@ def test_S1_an_entry_before_the_checkpoint_is_looked_up_in_its_file(
 
 
 def test_S1_a_process_that_has_missed_a_rollback_is_not_compared(tmp_path: Path) -> None:
-    """R1: its state is replaced in any case."""
+    """R1: its state is replaced anyway."""
 
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
@@ -130,8 +130,8 @@ def test_S1_a_process_that_has_missed_a_rollback_is_not_compared(tmp_path: Path)
     asyncio.run(scenario())
 
 
-def test_S1_a_log_that_cannot_be_read_refuses_nobody_for_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S1: a wrong admission would name a newer entry to the node, and nothing would show its history any more."""
+def test_S1_an_unreadable_log_gives_no_final_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S1: nor admits it: an admitted node is given a newer entry, which would hide its real history."""
     monkeypatch.setattr(checkpoint_writer, "EVERY", 4)
 
     async def scenario() -> None:
@@ -147,7 +147,7 @@ def test_S1_a_log_that_cannot_be_read_refuses_nobody_for_good(tmp_path: Path, mo
                 assert refused is not None
                 assert not refused.final
             monkeypatch.undo()
-            assert await in_the_end(coordinator, known) is None
+            assert await admitted_finally(coordinator, known) is None
 
     asyncio.run(scenario())
 
@@ -156,7 +156,7 @@ def broken(name: str, bytes_max: int = 0) -> bytes:
     raise StoreError("here", f"cannot read {name}: Input/output error")
 
 
-def test_S1_an_entry_that_was_fenced_off_may_have_been_any(tmp_path: Path) -> None:
+def test_S1_a_fenced_off_entry_matches_any_known_entry(tmp_path: Path) -> None:
     store = Store.create(tmp_path / "store")
     begin(store, 1)
     begin(store, 2)

@@ -1,4 +1,4 @@
-"""A control message with a value that it may not have ends its own connection, and nothing else (E14)."""
+"""A control message with an invalid value ends its own connection, and has no other effect (E14)."""
 
 import asyncio
 from pathlib import Path
@@ -27,13 +27,13 @@ ENDLESS = "../" * 12 + "dev/zero"
 
 
 def encoded(message: msgspec.Struct) -> bytes:
-    """Return a message as anybody can send it, whatever its values are."""
+    """Encode a message without checking its values."""
     body = msgspec.msgpack.encode((type(message).__name__, message))
     return LENGTH.pack(len(body)) + body
 
 
 async def survives(coordinator: Running, node: FakeNode, message: msgspec.Struct) -> str:
-    """Send `message`; return why the connection ended, after the others have taken a snapshot without trouble."""
+    """Send `message`; return why the connection ended, after the system has committed another snapshot."""
     node.writer.write(encoded(message))
     async with asyncio.timeout(20):
         await node.ended.wait()
@@ -44,15 +44,15 @@ async def survives(coordinator: Running, node: FakeNode, message: msgspec.Struct
 
 
 async def returned(coordinator: Running) -> FakeNode:
-    """Process a comes back with its state, and has installed the view."""
+    """Reconnect process a with its state, and install the view."""
     again = await coordinator.node("a", instance="a", epoch=1)
     again.send(Drained("a", (await again.handle(InstallView)).view.number))
     await coordinator.until(lambda: coordinator.coordinator.lifecycle.settled)
     return again
 
 
-async def alive(coordinator: Running) -> tuple[FakeNode, FakeNode]:
-    a, b = await coordinator.living("a", instance="a"), await coordinator.living("b")
+async def start_both(coordinator: Running) -> tuple[FakeNode, FakeNode]:
+    a, b = await coordinator.start_node("a", instance="a"), await coordinator.start_node("b")
     await coordinator.until(lambda: coordinator.coordinator.lifecycle.settled)
     return a, b
 
@@ -92,7 +92,7 @@ HOSTILE = {
 def test_a_message_with_a_value_out_of_bounds_ends_its_connection(tmp_path: Path, message: msgspec.Struct) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
-            a, _ = await alive(coordinator)
+            a, _ = await start_both(coordinator)
             reason = await survives(coordinator, a, message)
             assert type(message).__name__ in reason or "cannot be read" in reason
         async with running(tmp_path / "store") as coordinator:
@@ -102,10 +102,10 @@ def test_a_message_with_a_value_out_of_bounds_ends_its_connection(tmp_path: Path
 
 
 @pytest.mark.parametrize("blake3", [ENDLESS, "/etc/passwd", "", "0" * 63, "0" * 65, "A" * 64, "0" * 64 + "\n"])
-def test_a_reference_that_is_no_digest_is_never_opened(tmp_path: Path, blake3: str) -> None:
+def test_a_blob_reference_with_an_invalid_digest_is_never_opened(tmp_path: Path, blake3: str) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
-            a, b = await alive(coordinator)
+            a, b = await start_both(coordinator)
             coordinator.coordinator.handle(SnapshotWanted())
             begun = await a.handle(SnapshotBegun)
             await b.handle(SnapshotBegun)
@@ -120,7 +120,7 @@ def test_a_reference_that_is_no_digest_is_never_opened(tmp_path: Path, blake3: s
     asyncio.run(scenario())
 
 
-def test_a_part_for_which_nobody_asked_is_not_kept(tmp_path: Path) -> None:
+def test_an_unrequested_part_is_not_kept(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a, b = await both_alive(coordinator)
@@ -135,7 +135,7 @@ def test_a_part_for_which_nobody_asked_is_not_kept(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_thousands_of_snapshots_that_a_node_starts_are_refused(tmp_path: Path) -> None:
+def test_thousands_of_refused_snapshots_take_bounded_memory(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             a, b = await both_alive(coordinator)
@@ -157,15 +157,15 @@ def test_only_the_beginning_of_a_long_reason_is_kept(tmp_path: Path) -> None:
             long = RecordingFailed(begun.snapshot, "a", "")
             msgspec.structs.force_setattr(long, "reason", "x" * (1 << 20))
             a.writer.write(encoded(long))
-            told = await a.outcome(begun.snapshot)
-            assert TEXT_MAX < len(told.reason) < 2 * TEXT_MAX
+            report = await a.outcome(begun.snapshot)
+            assert TEXT_MAX < len(report.reason) < 2 * TEXT_MAX
             assert len(Failed("a", "x" * (1 << 20)).reason) < 2 * TEXT_MAX
 
     asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("counter", [2**40, COUNT_MAX])
-def test_a_begin_far_ahead_in_the_log_is_aborted_and_not_counted_on_from(tmp_path: Path, counter: int) -> None:
+def test_a_begin_with_a_huge_counter_is_aborted_and_not_continued_from(tmp_path: Path, counter: int) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
             await committed(coordinator, *await both_alive(coordinator))

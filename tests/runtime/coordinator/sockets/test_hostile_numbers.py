@@ -1,4 +1,4 @@
-"""One number of one entry is replaced, and the log sealed again: a coordinator starts, at last after a fence (E14)."""
+"""One number in the log is replaced, with a valid hash chain: a coordinator starts, at least after a fence (E14)."""
 
 import copy
 import random
@@ -30,7 +30,7 @@ def value_at(document, path):
 
 
 def numbers(document):
-    """Yield the way to every number in a document."""
+    """Yield the path to every number in a document."""
     for path in places(document):
         value = value_at(document, path)
         if path and isinstance(value, int | float) and not isinstance(value, bool):
@@ -38,22 +38,22 @@ def numbers(document):
 
 
 def kind_of(document, path):
-    """What a number is: the same for all entries of a type, and for all processes and channels in them."""
+    """Return the kind of a number: equal for all entries of a type, and for all processes and channels in them."""
     return document["entry"]["type"], *(
         key for key in path if isinstance(key, str) and len(key) > 1 and "->" not in key
     )
 
 
 def cases(documents):
-    """Yield (position, path, value): every hostile value of what a log is counted by, and one of each other number."""
+    """Yield (position, path, value): every hostile value for the `DECISIVE` numbers, one for each other number."""
     chance = random.Random(16)
     found = {}
     for position, document in enumerate(documents):
         for path in numbers(document):
             found.setdefault(kind_of(document, path), []).append((position, path))
-    for kind, there in found.items():
+    for kind, places_of_kind in found.items():
         for value in HOSTILE if kind in DECISIVE else [chance.choice(HOSTILE)]:
-            yield (*chance.choice(there), value)
+            yield (*chance.choice(places_of_kind), value)
 
 
 def with_number(document, path, value):
@@ -63,7 +63,7 @@ def with_number(document, path, value):
 
 
 def starts(store):
-    """Tell whether a coordinator starts; if not, an entry must be the reason."""
+    """Return whether a coordinator starts; if not, an entry must be the reason."""
     try:
         started(store)
     except (EntryUnreadable, StoreCorrupt):
@@ -71,8 +71,8 @@ def starts(store):
     return True
 
 
-def agree(store):
-    """Check that all readers have the same snapshots."""
+def readers_agree(store):
+    """Check that all readers find the same snapshots."""
     found = list(Store.open(store).state().committed)
     follower = Follower(store)
     follower.advance()
@@ -80,33 +80,33 @@ def agree(store):
     assert list(stranger.complete_snapshots(store)) == found
 
 
-def repaired(store, position):
-    """Fence off what a repair names; the first must be the entry that was changed."""
+def repair(store, position):
+    """Fence off the findings of a repair; the first must be the changed entry."""
     findings = examine(Store.open(store).backend).open
     assert findings[0].position == position
     for finding in findings:
         fence_off(Store.open(store).backend, finding.position, "a number that no writer writes", 1)
 
 
-def test_E14_a_number_no_writer_writes_is_harmless_or_can_be_fenced_off(whole, tmp_path):  # noqa: F811
-    """E14: whatever one number of an entry is, there is a way to a coordinator that runs."""
+def test_E14_an_invalid_number_is_harmless_or_can_be_fenced_off(whole, tmp_path):  # noqa: F811
+    """E14: for any value of one number of an entry, a coordinator can be started."""
     documents, fenced, all_cases = documents_of(whole), 0, list(cases(documents_of(whole)))
     for position, path, value in all_cases:
         crafted = copied(whole, tmp_path / "crafted")
         chained(crafted, position, {position: with_number(documents[position], path, value)})
         try:
             if not starts(crafted):
-                repaired(crafted, position)
+                repair(crafted, position)
                 fenced += 1
                 assert starts(crafted)
-            agree(crafted)
+            readers_agree(crafted)
         except Exception as error:
             raise AssertionError(f"entry {position}, {path} = {value}: {error!r}") from error
     assert 0 < fenced < len(all_cases)
 
 
 @pytest.mark.parametrize("name", ["term", "epoch"])
-def test_E14_a_term_or_an_epoch_far_ahead_is_named_and_not_counted_from(whole, tmp_path, name):  # noqa: F811
+def test_E14_a_term_or_epoch_far_ahead_is_named_and_not_adopted(whole, tmp_path, name):  # noqa: F811
     documents = documents_of(whole)
     position = max(place for place, one in enumerate(documents) if one["entry"]["type"] == name)
     crafted = copied(whole, tmp_path / "crafted")

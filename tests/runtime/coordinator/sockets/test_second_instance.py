@@ -1,4 +1,4 @@
-"""One process, one instance: who comes second waits until it is known whether the first is still there (E2)."""
+"""One instance per process: a second one waits until it is known whether the first is still alive (E2)."""
 
 import asyncio
 from pathlib import Path
@@ -23,12 +23,12 @@ def host_of(running: Running, process: str) -> Host:
 def test_a_second_instance_takes_over_only_when_the_first_is_gone(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
-            first = await coordinator.living("a")
+            first = await coordinator.start_node("a")
             for claims in (0, 0, 1):
                 second = await coordinator.node("a", instance="second")
                 refusal = await second.refused()
                 assert "running already as pid 42 on host here" in refusal.reason
-                assert not refusal.final  # all that the first has said, it may have said before it was killed
+                assert not refusal.final  # the first may have sent all its messages before it was killed
                 first.beat(claims=claims)
                 assert (await first.handle(HeartbeatHeard)).claims == 1
             assert (await (await coordinator.node("a", instance="second")).refused()).final
@@ -42,28 +42,28 @@ def test_a_second_instance_takes_over_only_when_the_first_is_gone(tmp_path: Path
     asyncio.run(scenario())
 
 
-def test_E2_a_node_started_a_second_time_ends_and_says_why(tmp_path: Path) -> None:
+def test_E2_a_node_started_twice_ends_with_the_reason(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path / "store", system_of("a"), node=NodeSettings(heartbeat_s=0.02)) as coordinator:
             first = host_of(coordinator, "a")
-            living = asyncio.create_task(first.run())
+            first_run = asyncio.create_task(first.run())
             await coordinator.until(lambda: coordinator.coordinator.lifecycle.settled)
             second = host_of(coordinator, "a")
             assert await second.run() == 1
             assert "process a is running already" in (second.problem or "")
             assert coordinator.coordinator.lifecycle.epoch == 1
             first.end(0)
-            assert await living == 0
+            assert await first_run == 0
 
     run(scenario())
 
 
 def test_E2_a_node_restarted_before_its_loss_is_known_waits_then_registers(tmp_path: Path) -> None:
-    """E2: it was killed and started again at once; what it said before, and its end, are still on the way."""
+    """E2: it was killed and restarted at once; earlier messages and the end of its connection are still on the way."""
 
     async def scenario() -> None:
         async with running(tmp_path / "store", system_of("a"), node=NodeSettings(heartbeat_s=0.02)) as coordinator:
-            killed = await coordinator.living("a")
+            killed = await coordinator.start_node("a")
             again = host_of(coordinator, "a")
             ending = asyncio.create_task(again.run())
             await coordinator.until(lambda: len(coordinator.logged("registration refused")) > 2)
@@ -79,7 +79,7 @@ def test_E2_a_node_restarted_before_its_loss_is_known_waits_then_registers(tmp_p
     run(scenario())
 
 
-def test_of_those_who_would_take_a_place_only_so_many_are_remembered() -> None:
+def test_the_number_of_remembered_claims_is_bounded() -> None:
     member = Member(Register(1, "a", "first", 1, ("here", 1), (), "chandy-lamport", 1, ""))
     for number in range(CLAIMS_REMEMBERED + 5):
         assert not member.outlives(f"claim {number}")

@@ -1,4 +1,4 @@
-"""Which store a coordinator takes: of its own system, and no other has it."""
+"""Which stores a coordinator accepts: those of its own system that no running coordinator uses."""
 
 import asyncio
 from pathlib import Path
@@ -41,7 +41,7 @@ def test_the_store_of_another_system_is_refused(tmp_path: Path) -> None:
 
 
 def test_E9_a_system_with_a_channel_unknown_to_its_store_is_refused(tmp_path: Path) -> None:
-    """E9: nobody would notice that nothing travels there."""
+    """E9: otherwise it would go unnoticed that the channel carries no messages."""
     more = system_of("a", "b")
     more.channels = (*more.channels, Channel("a", "b", id="second"))
 
@@ -55,8 +55,8 @@ def test_E9_a_system_with_a_channel_unknown_to_its_store_is_refused(tmp_path: Pa
     asyncio.run(scenario())
 
 
-def test_E9_a_store_with_a_channel_that_the_system_has_no_more_is_refused(tmp_path: Path) -> None:
-    """E9: nobody would notice that messages still travel where the system has no channel."""
+def test_E9_a_store_with_a_channel_unknown_to_the_system_is_refused(tmp_path: Path) -> None:
+    """E9: otherwise it would go unnoticed that messages still flow on a channel that the system does not have."""
     fewer = system_of("a", "b")
     dropped = fewer.channels[-1]
     fewer.channels = fewer.channels[:-1]
@@ -77,8 +77,8 @@ async def install_next_view(*nodes: FakeNode) -> None:
 
 
 @pytest.mark.parametrize("now", [("a",), ("a", "x")], ids=["taken away", "renamed"])
-def test_E9_a_store_with_a_process_that_the_system_has_no_more_is_refused(tmp_path: Path, now: tuple[str, ...]) -> None:
-    """E9: nobody would start it, and the others would go back without it and never complete a snapshot."""
+def test_E9_a_store_with_a_process_unknown_to_the_system_is_refused(tmp_path: Path, now: tuple[str, ...]) -> None:
+    """E9: nobody would start it, and the others would be restored without it and never complete a snapshot."""
     changed = system_of(*now) if len(now) > 1 else System(system_of("a", "b").processes, [])
     changed.processes = {name: process for name, process in changed.processes.items() if name in now}
 
@@ -95,8 +95,8 @@ def test_E9_a_store_with_a_process_that_the_system_has_no_more_is_refused(tmp_pa
     asyncio.run(scenario())
 
 
-def test_E2_E9_a_system_without_a_process_that_has_left_goes_on(tmp_path: Path) -> None:
-    """E2, E9: that is how a process is taken away."""
+def test_E2_E9_a_departed_process_may_be_removed_from_the_system(tmp_path: Path) -> None:
+    """E2, E9: that is how a process is removed from a system."""
 
     async def scenario() -> None:
         async with running(tmp_path / "store", system_of("a", "b", "c")) as coordinator:
@@ -109,7 +109,7 @@ def test_E2_E9_a_system_without_a_process_that_has_left_goes_on(tmp_path: Path) 
             assert coordinator.coordinator.lifecycle.view.processes == ("a", "b")
 
     async def both_alive_of_three(coordinator: Running) -> tuple[FakeNode, FakeNode]:
-        a, b, c = [await coordinator.living(name) for name in ("a", "b", "c")]
+        a, b, c = [await coordinator.start_node(name) for name in ("a", "b", "c")]
         await coordinator.until(lambda: coordinator.coordinator.lifecycle.settled)
         coordinator.coordinator.handle(LeaveWanted("c"))
         await install_next_view(a, b, c)
@@ -122,7 +122,7 @@ def test_E2_E9_a_system_without_a_process_that_has_left_goes_on(tmp_path: Path) 
 def test_E2_E9_a_joined_process_outside_the_system_is_shown_as_missing(
     tmp_path: Path,
 ) -> None:
-    """E2, E9: the coordinator never had a description of it."""
+    """E2, E9: the coordinator's system does not describe it."""
     channels = (ChannelSpec("a->j", "a", "j"), ChannelSpec("j->a", "j", "a"))
 
     async def scenario() -> None:

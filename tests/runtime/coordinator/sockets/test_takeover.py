@@ -1,4 +1,4 @@
-"""One coordinator leads a store: the last to start. The one before it ends, and nodes do not go back to it (S1)."""
+"""The coordinator that started last leads the store. The former one ends, and nodes do not return to it (S1)."""
 
 import asyncio
 import os
@@ -35,7 +35,7 @@ def taken_over() -> Any:
     return pytest.raises(TakenOver, match=r"\(beta pid 2, term 2\); this one, of term 1,")
 
 
-def test_S1_a_coordinator_begins_with_its_term_and_tells_nodes_of_it(tmp_path: Path) -> None:
+def test_S1_a_coordinator_begins_a_term_and_sends_it_to_its_nodes(tmp_path: Path) -> None:
     async def scenario() -> None:
         for term in (1, 2):
             async with running(tmp_path / "store") as coordinator:
@@ -50,7 +50,7 @@ def test_S1_a_coordinator_begins_with_its_term_and_tells_nodes_of_it(tmp_path: P
 
 
 def test_S1_a_coordinator_that_reads_a_higher_term_ends(tmp_path: Path) -> None:
-    """S1: also in the middle of a snapshot; its nodes are not told to stop."""
+    """S1: also during a snapshot; its nodes are not ordered to stop."""
 
     async def scenario() -> None:
         with taken_over():
@@ -64,7 +64,7 @@ def test_S1_a_coordinator_that_reads_a_higher_term_ends(tmp_path: Path) -> None:
                     await a.ended.wait()
                     with pytest.raises(StrobeError, match="another coordinator has taken over"):
                         await waiting
-                assert not [one for one in (*a.heard, *b.heard) if isinstance(one, Stop)]
+                assert not [one for one in (*a.received, *b.received) if isinstance(one, Stop)]
                 assert coordinator.logged("taken over")[0]["coordinator"] == "beta pid 2"
         assert kinds(tmp_path / "store")[-1] is Term
         assert kinds(tmp_path / "store").count(Commit) == 1
@@ -72,7 +72,7 @@ def test_S1_a_coordinator_that_reads_a_higher_term_ends(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_S1_a_commit_that_is_ready_when_another_takes_over_is_not_written(tmp_path: Path) -> None:
+def test_S1_a_ready_commit_is_not_written_after_a_takeover(tmp_path: Path) -> None:
     async def scenario() -> None:
         with taken_over():
             async with running(tmp_path / "store") as coordinator:
@@ -89,8 +89,8 @@ def test_S1_a_commit_that_is_ready_when_another_takes_over_is_not_written(tmp_pa
     asyncio.run(scenario())
 
 
-def test_S1_retention_of_a_coordinator_that_was_taken_over_removes_nothing(tmp_path: Path) -> None:
-    """S1, E8: it reads the log before it logs a removal, and before it sweeps."""
+def test_S1_retention_of_a_replaced_coordinator_removes_nothing(tmp_path: Path) -> None:
+    """S1, E8: it reads the log before it logs a removal, and before it deletes blobs."""
 
     async def scenario() -> None:
         async with running(tmp_path / "store") as coordinator:
@@ -110,8 +110,8 @@ def test_S1_retention_of_a_coordinator_that_was_taken_over_removes_nothing(tmp_p
     assert sorted((tmp_path / "store" / "blobs").rglob("*")) == blobs
 
 
-def test_one_whose_port_is_taken_does_not_take_over(tmp_path: Path) -> None:
-    """A coordinator that nobody could reach must not end one that runs."""
+def test_a_coordinator_whose_port_is_taken_does_not_take_over(tmp_path: Path) -> None:
+    """An unreachable coordinator must not end a running one."""
 
     async def scenario() -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -125,8 +125,8 @@ def test_one_whose_port_is_taken_does_not_take_over(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_an_address_that_another_has_written_over_is_put_right(tmp_path: Path) -> None:
-    """One that was stopped may write its own when it goes on, before it has read that it does not lead any more."""
+def test_an_overwritten_address_file_is_corrected(tmp_path: Path) -> None:
+    """A suspended coordinator may write its own address when it resumes, before it reads that it no longer leads."""
 
     async def scenario() -> None:
         store = str(tmp_path / "store")
@@ -138,7 +138,7 @@ def test_an_address_that_another_has_written_over_is_put_right(tmp_path: Path) -
     asyncio.run(scenario())
 
 
-def test_S1_one_that_was_taken_over_leaves_the_address_of_the_other_alone(tmp_path: Path) -> None:
+def test_S1_a_replaced_coordinator_leaves_the_new_address_file_alone(tmp_path: Path) -> None:
     async def scenario() -> None:
         store = str(tmp_path / "store")
         with taken_over():
@@ -153,10 +153,10 @@ def test_S1_one_that_was_taken_over_leaves_the_address_of_the_other_alone(tmp_pa
     asyncio.run(scenario())
 
 
-def test_S1_a_node_that_knows_a_higher_term_makes_the_coordinator_look(
+def test_S1_a_node_with_a_higher_term_makes_the_coordinator_poll(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health_monitor, "POLL_S", 3600.0)  # it does not look by itself
+    monkeypatch.setattr(health_monitor, "POLL_S", 3600.0)  # it does not poll by itself
 
     async def scenario() -> None:
         with taken_over():
@@ -172,13 +172,13 @@ def test_S1_a_node_that_knows_a_higher_term_makes_the_coordinator_look(
     asyncio.run(scenario())
 
 
-async def meet_a_lower_term(directory: Path) -> None:
-    """A node that a coordinator of term 3 has let in finds one of term 2 at its address, and then one of term 4."""
+async def meet_lower_term(directory: Path) -> None:
+    """A node admitted by a coordinator of term 3 finds one of term 2 at the address, and then one of term 4."""
     async with coordinating(directory, pair()) as coordinator:
         coordinator.term = 3
         host = coordinator.run("a")
         await coordinator.begin(["a"])
-        life, link = host.timeline, coordinator.links["a"]
+        timeline, link = host.timeline, coordinator.links["a"]
         coordinator.term = 2
         link.writer.close()
         for _ in range(3):
@@ -189,20 +189,20 @@ async def meet_a_lower_term(directory: Path) -> None:
         back = await coordinator.registered("a", after=link)
         coordinator.restore(back, 1)
         await back.handle(Drained)
-        assert host.timeline is life
+        assert host.timeline is timeline
 
 
 def test_S1_a_node_does_not_obey_a_coordinator_of_a_lower_term(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """S1: it goes on with its state, and looks for one that leads."""
-    run(meet_a_lower_term(tmp_path))
+    """S1: it continues with its state, and looks for the leading coordinator."""
+    run(meet_lower_term(tmp_path))
     assert caplog.text.count("one of term 3 has taken over from it") == 1
 
 
-def test_a_node_that_obeys_a_lower_term_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_detects_a_node_that_obeys_a_lower_term(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         NodeRegistration, "accept", mutant(NodeRegistration.accept, "welcome.term < self._term", "False")
     )
     with pytest.raises(AssertionError):
-        run(meet_a_lower_term(tmp_path))
+        run(meet_lower_term(tmp_path))

@@ -1,4 +1,4 @@
-"""The judge's process, as the coordinator sees it: never waited for, ended when it hangs, started again (E12)."""
+"""The judge process from the coordinator's side: killed if it hangs, restarted, and never waited for (E12)."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ GIB = 1 << 30
 
 
 class Court:
-    """A judge, and what has become of each snapshot."""
+    """A judge, and the results for the snapshots."""
 
     def __init__(self, command: list[str], timeout_s: float) -> None:
         self.verdicts: dict[str, ConditionVerdict] = {}
@@ -61,7 +61,7 @@ async def court(command: list[str], timeout_s: float = 60.0) -> AsyncIterator[Co
 
 
 def scripted(body: str = "pass", script: str = LOOP) -> list[str]:
-    """Return the command of a judge that answers what a test says; `body` runs for each question."""
+    """Return the command of a judge that runs `script`; `body` runs for each question."""
     return [sys.executable, "-c", script.replace("{body}", body)]
 
 
@@ -70,7 +70,7 @@ def question(number: int) -> Question:
 
 
 @pytest.fixture(autouse=True)
-def in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_back_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judges, "PAUSE_S_MIN", 0.01)
 
 
@@ -88,7 +88,7 @@ def test_older_snapshots_waiting_for_the_judge_are_skipped_and_counted() -> None
     run(scenario())
 
 
-def test_a_judge_that_hangs_is_ended_and_the_next_snapshot_has_another() -> None:
+def test_a_judge_that_hangs_is_killed_and_replaced() -> None:
     async def scenario() -> None:
         body = "if 's1' in line: time.sleep(1000)"
         async with court(scripted(body)) as opened:
@@ -98,9 +98,9 @@ def test_a_judge_that_hangs_is_ended_and_the_next_snapshot_has_another() -> None
             assert hung.verdict == "error"
             assert hung.problem.startswith("it took longer than verdict_timeout_s = 0.1 s, and was ended")
             opened.judge._timeout_s = 60.0
-            next_one = await opened.verdict(question(2))
-            assert (first.verdict, next_one.verdict) == ("holds", "holds")
-            assert first.found != next_one.found
+            last = await opened.verdict(question(2))
+            assert (first.verdict, last.verdict) == ("holds", "holds")
+            assert first.found != last.found
 
     run(scenario())
 
@@ -156,7 +156,7 @@ def test_a_judge_that_cannot_be_started_leaves_snapshots_undecided() -> None:
     run(scenario())
 
 
-# The real process, on a store with three snapshots of the bank.
+# The real judge process, on a store with at least three snapshots of the bank.
 
 SYSTEM = """
 import os, sys, time
@@ -220,7 +220,7 @@ def test_a_function_that_fails_in_any_way_is_an_error(tmp_path: Path, store: Pat
     assert verdict == ConditionVerdict("error", problem=problem.format(file=tmp_path / "mine.py"))
 
 
-def test_what_a_function_prints_is_not_taken_for_an_answer(
+def test_output_of_a_function_is_not_mistaken_for_an_answer(
     tmp_path: Path, store: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     body = "print('{}', flush=True); os.write(1, b'raw'); os.system('echo from a shell')"
@@ -238,9 +238,9 @@ def test_a_function_that_ends_its_process_leaves_the_snapshot_undecided(tmp_path
 
 def test_a_missing_snapshot_is_undecided_and_the_judge_continues(tmp_path: Path, store: Path) -> None:
     first, *_ = questions(store)
-    gone = Question("000001-00000099-coordinator", 999)
+    missing = Question("000001-00000099-coordinator", 999)
     wrong = Question("000001-00000098-coordinator", first.position)
-    verdicts = judged(worker(tmp_path, store), [gone, wrong])
+    verdicts = judged(worker(tmp_path, store), [missing, wrong])
     assert [one.verdict for one in verdicts] == ["undecided", "undecided"]
     assert "is missing" in verdicts[0].problem
     assert "is the commit of" in verdicts[1].problem

@@ -1,4 +1,4 @@
-"""Verdicts as a running coordinator shows them, and that nothing waits for a judge (E12)."""
+"""Verdicts are shown by a running coordinator, and nothing waits for a judge (E12)."""
 
 import sys
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from tests.runtime.fake_nodes import Quiet, Running, both_alive, committed
 from strobe.process import Channel, System
 from strobe.runtime.messages.api_documents import COMMITTED
 
-# Answers that the first snapshot holds, the second is violated, and for the third does not answer.
+# A judge: the first snapshot holds, the second is violated, and it hangs on the third.
 SCRIPT = """
 import json, sys, time
 def say(document): print(json.dumps(document), flush=True)
@@ -24,7 +24,7 @@ for line in sys.stdin:
 JUDGE = [sys.executable, "-c", SCRIPT]
 
 
-def declaring() -> System:
+def system_with_condition() -> System:
     channels = [Channel("a", "b"), Channel("b", "a")]
     return System({"a": Quiet(), "b": Quiet()}, channels, conserved=lambda states, messages: 8)
 
@@ -56,7 +56,7 @@ def test_E12_verdicts_are_in_status_documents_metrics_and_log(tmp_path: Path) ->
         (logged,) = coordinator.logged("violated")
         assert [logged[name] for name in ("level", "snapshot", "found", "expected")] == ["warning", names[1], "7", "8"]
 
-    served(scenario, tmp_path / "store", system=declaring(), judge=JUDGE)
+    served(scenario, tmp_path / "store", system=system_with_condition(), judge=JUDGE)
 
 
 def judged(coordinator: Running) -> int:
@@ -73,11 +73,11 @@ def test_E12_nothing_waits_for_a_judge_that_hangs(tmp_path: Path) -> None:
             await committed(coordinator, *nodes)
         (condition,) = coordinator.service.status().conditions
         assert condition.pending
-        # The first of the five is being judged, the last waits, and those between were skipped.
+        # The first of the five is being judged, the last waits, and the three between were skipped.
         assert (condition.judged, condition.skipped) == (2, 3)
         assert len([one for one in coordinator.coordinator.tracker.finished if one.outcome == COMMITTED]) == 7
 
-    served(scenario, tmp_path / "store", system=declaring(), judge=JUDGE)
+    served(scenario, tmp_path / "store", system=system_with_condition(), judge=JUDGE)
 
 
 def test_without_a_declared_condition_no_judge_is_started(tmp_path: Path) -> None:

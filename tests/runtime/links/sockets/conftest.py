@@ -1,4 +1,4 @@
-"""What tests of links over sockets share."""
+"""Fixtures shared by the tests of links over sockets."""
 
 import pytest
 

@@ -53,8 +53,8 @@ def test_R1_a_final_refusal_ends_the_link_and_is_reported(change: dict[str, obje
 
 
 @pytest.mark.parametrize("reason", ["stranger", "another version"])
-def test_a_refusal_by_a_stranger_ends_at_the_next_address(reason: str) -> None:
-    """The target has moved, and another system listens at its old place."""
+def test_a_refusal_by_a_stranger_does_not_hold_at_a_new_address(reason: str) -> None:
+    """The target has moved, and a node of another system listens at its old address."""
 
     class Stranger(Target):
         def admit(self, hello: Hello) -> IncomingLink | Refusal:
@@ -62,18 +62,18 @@ def test_a_refusal_by_a_stranger_ends_at_the_next_address(reason: str) -> None:
 
     async def scenario() -> None:
         target, source = Target(), Source()
-        strange = await Listener.open(LOCAL, 0, gate=Stranger())
+        stranger = await Listener.open(LOCAL, 0, gate=Stranger())
         listener = await Listener.open(LOCAL, 0, gate=target)
         source.send(1)
-        source.outgoing_link.reach((LOCAL, strange.port))
+        source.outgoing_link.reach((LOCAL, stranger.port))
         await until(lambda: source.refusals)
-        source.outgoing_link.reach((LOCAL, strange.port))
+        source.outgoing_link.reach((LOCAL, stranger.port))
         assert source.outgoing_link.refusal is not None, "that one has said all that it has to say"
         source.outgoing_link.reach((LOCAL, listener.port))
         await until(lambda: target.heard)
         assert source.outgoing_link.refusal is None
         source.outgoing_link.close()
-        await strange.close()
+        await stranger.close()
         await listener.close()
 
     run(scenario())
@@ -96,18 +96,18 @@ def test_R1_a_temporary_refusal_is_retried_until_accepted() -> None:
     run(scenario())
 
 
-def test_a_source_with_another_history_than_its_target_is_refused() -> None:
+def test_a_source_with_a_different_history_is_refused() -> None:
     async def scenario() -> None:
-        target, source, double = Target(), Source(), Source()
+        target, source, other = Target(), Source(), Source()
         listener = await Listener.open(LOCAL, 0, gate=target)
         source.outgoing_link.reach((LOCAL, listener.port))
         source.send(1)
         await until(lambda: target.heard)
         source.outgoing_link.close()
-        double.outgoing_link.reach((LOCAL, listener.port))
-        await until(lambda: double.refusals)
-        assert double.refusals == [(SPEC.id, "another past")]
-        assert double.outgoing_link.rejections.counts == {"another past": 1}
+        other.outgoing_link.reach((LOCAL, listener.port))
+        await until(lambda: other.refusals)
+        assert other.refusals == [(SPEC.id, "another past")]
+        assert other.outgoing_link.rejections.counts == {"another past": 1}
         await listener.close()
 
     run(scenario())
@@ -124,32 +124,32 @@ def test_a_finished_link_ends_when_the_target_has_everything() -> None:
         await until(lambda: source.outgoing_link.closed)
         assert target.heard == source.said
         await until(lambda: not listener.connections)
-        nothing_to_say = Source()
-        nothing_to_say.outgoing_link.finish()
-        assert nothing_to_say.outgoing_link.closed
+        unused = Source()
+        unused.outgoing_link.finish()
+        assert unused.outgoing_link.closed
         await listener.close()
 
     run(scenario())
 
 
-class LeapingLoop(asyncio.SelectorEventLoop):
-    """A loop on whose clock any time can pass at once."""
+class JumpingLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock can jump ahead."""
 
-    leapt_s = 0.0
+    jumped_s = 0.0
 
     def time(self) -> float:
-        return super().time() + self.leapt_s
+        return super().time() + self.jumped_s
 
 
-def test_E2_an_ended_channel_delivers_however_late_its_target_is_back() -> None:
-    """E2: the target waits for it, and nobody takes a snapshot meanwhile."""
+def test_E2_an_ended_channel_delivers_even_if_its_target_is_late() -> None:
+    """E2: the target waits for these messages, and no snapshot is taken before they arrive."""
 
     async def scenario() -> None:
         target, source = Target(), Source()
         source.send(1)
         source.show_view()
         source.outgoing_link.finish()
-        asyncio.get_running_loop().leapt_s = 3600.0  # type: ignore[attr-defined]
+        asyncio.get_running_loop().jumped_s = 3600.0  # type: ignore[attr-defined]
         await asyncio.sleep(0.01)
         assert not source.outgoing_link.closed
         listener = await Listener.open(LOCAL, 0, gate=target)
@@ -158,7 +158,7 @@ def test_E2_an_ended_channel_delivers_however_late_its_target_is_back() -> None:
         assert target.heard == source.said
         await listener.close()
 
-    with asyncio.Runner(loop_factory=LeapingLoop) as runner:
+    with asyncio.Runner(loop_factory=JumpingLoop) as runner:
         runner.run(scenario())
 
 

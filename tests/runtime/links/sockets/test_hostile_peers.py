@@ -1,4 +1,4 @@
-"""What a peer sends that knows the system and its channels, and cannot be right: that connection ends, and no more."""
+"""Invalid frames of a peer that knows the system and its channels: they end its connection, and nothing else."""
 
 import asyncio
 from pathlib import Path
@@ -19,7 +19,7 @@ from strobe.runtime.links.incoming_connection import IncomingConnection
 from strobe.runtime.links.listener import Listener
 from strobe.runtime.node.heartbeat import measure
 
-NEVER_USED = b"\xc1"  # by MessagePack: whatever has it where a value begins is garbage
+NEVER_USED = b"\xc1"  # by MessagePack: a value that begins with it is invalid
 SEEDS = range(40)
 
 
@@ -28,7 +28,7 @@ def messages_frame(body: bytes, count: int, sequence: int, first_ordinal: int) -
 
 
 def garbage(random: Random) -> tuple[int, bytes]:
-    """Return a body that begins as it should, and the count that it announces; none of it can be read to its end."""
+    """Return a message count, and a body that begins with that count but cannot be decoded to its end."""
     count = random.randrange(1, 300)
     good = [msgspec.msgpack.encode(random.randrange(1 << 30)) for _ in range(random.randrange(count))]
     bad = random.choice([NEVER_USED, b"", b"\xd9\x02\xff\xff", b"\x91" * 100_000, random.randbytes(30) + NEVER_USED])
@@ -38,7 +38,7 @@ def garbage(random: Random) -> tuple[int, bytes]:
 
 
 class Hostile:
-    """A connection for a->b that says what it likes."""
+    """A connection for a->b that can send any bytes."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, welcome: LinkWelcome) -> None:
         self.reader, self.writer, self.welcome = reader, writer, welcome
@@ -53,7 +53,7 @@ class Hostile:
         return cls(reader, writer, codec.read_control(kind, await reader.readexactly(length)))
 
     async def send(self, frame: bytes) -> None:
-        """Send `frame`, and wait until the node has hung up."""
+        """Send `frame`, and wait until the node has closed the connection."""
         self.writer.write(frame)
         while await self.reader.read(1 << 16):
             pass
@@ -61,8 +61,8 @@ class Hostile:
 
 
 @pytest.mark.parametrize("kind", [Any, int, str | int, None])
-def test_a_body_that_cannot_be_read_ends_its_connection_and_nothing_else(tmp_path: Path, kind: Any) -> None:
-    """Whatever the process takes: that garbage has a value of another type before it ends does not make it readable."""
+def test_an_unreadable_body_ends_only_its_connection(tmp_path: Path, kind: Any) -> None:
+    """For every message type: a body with a value of a wrong type before the invalid bytes is still unreadable."""
 
     async def scenario() -> None:
         system = pair()
@@ -99,7 +99,7 @@ def test_a_repeatedly_unreadable_frame_is_reported(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_an_unreadable_body_is_found_even_if_it_must_wait(tmp_path: Path) -> None:
+def test_an_unreadable_body_is_detected_under_back_pressure(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path) as node:
             node.timeline.outbox.full = True
@@ -135,7 +135,7 @@ def overtaken(ordinal: int, size: int = 10) -> bytearray:
 
 
 def together(copies: list[bytes], count: int | None = None) -> bytearray:
-    """Return an OVERTAKEN frame of these copies, that says it has `count`."""
+    """Return an OVERTAKEN frame of these copies, with `count` in its header."""
     body = b"".join(copies)
     count = len(copies) if count is None else count
     return bytearray(HEADER.pack(len(body), MAGIC, codec.OVERTAKEN, count, 0, 0, 0, 0) + body)

@@ -91,7 +91,7 @@ def test_markers_need_no_credit() -> None:
             source.mark(counter)
         await until(lambda: len(target.heard) == 101)
         source.send(bytes(900))
-        source.mark(100)  # stays behind what waits
+        source.mark(100)  # stays behind the waiting frame
         await until(lambda: source.outgoing_link.waiting_s > 0)
         assert len(target.heard) == 101
         target.consume(1)
@@ -112,10 +112,10 @@ def test_a_frame_longer_than_the_window_is_sent_alone() -> None:
         source.send("short")
         source.send(bytes(1_000_000))
         source.send("short")
-        for heard in range(1, 4):
-            await until(lambda heard=heard: len(target.heard) == heard)
+        for count in range(1, 4):
+            await until(lambda count=count: len(target.heard) == count)
             await until(lambda: source.outgoing_link.waiting_s > 0 or source.outgoing_link.backlog_bytes == 0)
-            assert len(target.heard) == heard
+            assert len(target.heard) == count
             target.consume(1)
         assert target.heard == source.said
         source.outgoing_link.close()
@@ -147,7 +147,7 @@ def test_bodies_stay_unchanged_while_they_are_held() -> None:
     run(scenario())
 
 
-def test_frames_are_sent_together_at_flush_and_many_at_once() -> None:
+def test_frames_are_sent_at_flush_or_when_many_are_ready() -> None:
     async def scenario() -> None:
         target, source = Target(), Source()
         listener = await Listener.open(LOCAL, 0, gate=target)

@@ -1,7 +1,7 @@
-"""E14: mutants of the streams that a source sends, at the link port of a real node, over real sockets.
+"""E14: mutated streams, sent to the link port of a real node over real sockets.
 
-Each mutant is one valid stream with something in it changed. Whatever becomes of it: the node goes on, holds no more
-than its bounds allow, and receives the next good messages on the same channel.
+Each mutant is a valid stream with one change. Afterwards the node must still run, hold no more than its bounds allow,
+and receive the next valid message on the same channel.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ PROTOCOLS = {
 }
 EXTREME = (0, 1, 2, 3, 1 << 8, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 32, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)
 SIZES = (32, 16, 8, 32, 32, 64, 64, 64)
-"""Bits of each number in a header."""
+"""The number of bits of each header field."""
 NUMBERS = msgspec.msgpack.Decoder(list[int])
 
 
@@ -44,7 +44,7 @@ def system_of(protocol: str) -> System:
 
 
 class Peer:
-    """The source of a->b: makes valid frames from where the node is, and remembers nothing."""
+    """The source of a->b. It has no state: its frames continue from the current state of the node."""
 
     def __init__(self, node: LoneNode, chance: Random) -> None:
         self.node, self.chance = node, chance
@@ -67,7 +67,7 @@ class Peer:
         return Marker(EPOCH, self.view.number, SnapshotId(EPOCH, counter, "a"), sent if barriers else None)
 
     def joined(self, sent: int) -> bytearray:
-        """Return the view after this one, in which one more process is."""
+        """Return a frame with the next view, which has one more process."""
         number = self.view.number + 1
         return codec.view_frame(View(number, (*self.view.processes, f"n{number}"), self.view.channels), sent)
 
@@ -76,7 +76,7 @@ class Peer:
         return [*codec.barrier_frames(self.marker(due + 2), waiting), *waiting]
 
     def stream(self) -> list[bytearray]:
-        """Return a few frames that may come next, one after the other."""
+        """Return a few valid next frames, in order."""
         due = self.incoming_link.next_ordinal
         frames: list[bytearray] = []
         for _ in range(self.chance.randrange(1, 4)):
@@ -99,7 +99,7 @@ def by_bytes(frame: bytearray, chance: Random) -> bytearray:
 
 
 def by_header(frame: bytearray, chance: Random) -> bytearray:
-    """Give one number of the header another value: an extreme one, or one that is near."""
+    """Change one header field to an extreme value, or to one close to its own."""
     header = list(HEADER.unpack_from(frame))
     place = chance.randrange(len(header))
     near = header[place] + chance.choice((-2, -1, 1, 2))
@@ -109,22 +109,22 @@ def by_header(frame: bytearray, chance: Random) -> bytearray:
 
 
 def by_values(frame: bytearray, chance: Random) -> bytearray:
-    """Change a number in what a control frame says; a frame of messages keeps its form."""
-    said = msgspec.msgpack.decode(frame[HEADER.size :]) if frame[codec.KIND_AT] != codec.OVERTAKEN else [0]
-    body = msgspec.msgpack.encode(changed(said, chance))
+    """Change one value in the body; the body of an OVERTAKEN frame is replaced."""
+    content = msgspec.msgpack.decode(frame[HEADER.size :]) if frame[codec.KIND_AT] != codec.OVERTAKEN else [0]
+    body = msgspec.msgpack.encode(changed(content, chance))
     header = HEADER.unpack_from(frame)
     return bytearray(HEADER.pack(len(body), *header[1:])) + body
 
 
-def changed(said: object, chance: Random) -> object:
-    if isinstance(said, dict) and said:
-        key = chance.choice(list(said))
-        return {**said, key: changed(said[key], chance)}
-    if isinstance(said, list) and said:
-        place = chance.randrange(len(said))
-        return [*said[:place], changed(said[place], chance), *said[place + 1 :]]
-    if isinstance(said, int) and chance.random() < 0.5:
-        return said + chance.choice((-1, 1))
+def changed(value: object, chance: Random) -> object:
+    if isinstance(value, dict) and value:
+        key = chance.choice(list(value))
+        return {**value, key: changed(value[key], chance)}
+    if isinstance(value, list) and value:
+        place = chance.randrange(len(value))
+        return [*value[:place], changed(value[place], chance), *value[place + 1 :]]
+    if isinstance(value, int) and chance.random() < 0.5:
+        return value + chance.choice((-1, 1))
     return chance.choice((*EXTREME, -1, None, "", "a", "../b", b"\xc1", [], {}, 1.5))
 
 
@@ -140,7 +140,7 @@ CHANGES: tuple[Callable[[bytearray, Random], bytearray], ...] = (by_bytes, by_he
 
 
 def mutant(frames: list[bytearray], first_sequence: int, chance: Random) -> bytes:
-    """Return the stream with one frame changed, left out, doubled, or in another place."""
+    """Return the stream with one frame changed, left out or repeated."""
     for sequence, frame in enumerate(frames, first_sequence):
         codec.number(frame, sequence)
     place, kind = chance.randrange(len(frames)), chance.random()
@@ -150,7 +150,7 @@ def mutant(frames: list[bytearray], first_sequence: int, chance: Random) -> byte
         frames.pop(place)
     else:
         frames.insert(chance.randrange(len(frames) + 1), frames[place])
-        if kind < 0.95:  # numbered as if nothing were wrong: then its ordinals are
+        if kind < 0.95:  # with valid sequence numbers, so that only its ordinals are wrong
             for sequence, frame in enumerate(frames, first_sequence):
                 frames[sequence - first_sequence] = bytearray(frame)
                 codec.number(frames[sequence - first_sequence], sequence)
@@ -158,7 +158,7 @@ def mutant(frames: list[bytearray], first_sequence: int, chance: Random) -> byte
 
 
 async def send(node: LoneNode, data: bytes) -> None:
-    """Send it and hang up, and wait until the node has done so too."""
+    """Send `data`, close the connection, and wait until the node has closed it too."""
     hostile = await Hostile.connect(node)
     hostile.writer.write(data)
     hostile.writer.write_eof()
@@ -170,8 +170,8 @@ async def send(node: LoneNode, data: bytes) -> None:
     hostile.writer.close()
 
 
-async def goes_on(peer: Peer, number: int) -> None:
-    """A good message is received: at the second attempt at the latest, if half a barrier was there before it."""
+async def check_receives(peer: Peer, number: int) -> None:
+    """Check that a valid message is received, with a second attempt if an incomplete barrier preceded it."""
     process = peer.node.process
     for _ in range(2):
         hostile = await Hostile.connect(peer.node)
@@ -187,8 +187,8 @@ async def goes_on(peer: Peer, number: int) -> None:
     raise AssertionError(f"{number} was not received: {peer.node.host.rejected}")
 
 
-async def is_stored(peer: Peer) -> None:
-    """A snapshot that the coordinator begins is recorded, and handed over."""
+async def check_stores(peer: Peer) -> None:
+    """Check that a snapshot of the coordinator is recorded and stored."""
     node, protocol = peer.node, peer.node.timeline.protocol
     counter = max(protocol.counter_seen, protocol.index) + 1
     initiator = "coordinator" if protocol.sequenced else "a"
@@ -204,8 +204,8 @@ async def is_stored(peer: Peer) -> None:
     codec.number(frame, hostile.welcome.last_sequence + 1)
     hostile.writer.write(frame)
     await until(lambda: begun.snapshot in node.timeline.captures.open)
-    if protocol.name != "lai-yang":  # which waits for the count that the coordinator relays
-        await until(lambda: any(said.snapshot == begun.snapshot for said in node.link.said(FragmentStored)))
+    if protocol.name != "lai-yang":  # which waits for a count from the coordinator before it is stored
+        await until(lambda: any(report.snapshot == begun.snapshot for report in node.link.said(FragmentStored)))
     hostile.writer.close()
 
 
@@ -226,10 +226,10 @@ def test_E14_no_mutant_of_a_stream_ends_the_node(tmp_path: Path, protocol: str, 
                 hostile.writer.close()
                 await send(node, data)
                 assert node.host.problem is None, f"mutant {number}"
-                await goes_on(peer, 1000 + number)
+                await check_receives(peer, 1000 + number)
                 assert len(node.timeline.captures.open) <= UNBEGUN_MAX
             assert sum(node.host.rejected.values()) > MUTANTS // 4
-            await is_stored(peer)
+            await check_stores(peer)
             assert node.host.problem is None
 
     run(scenario())

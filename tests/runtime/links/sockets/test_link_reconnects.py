@@ -1,4 +1,4 @@
-"""Two ends of a link over real TCP: what a reconnect resumes, and when the source retries."""
+"""Two ends of a link over real TCP: reconnects and retries."""
 
 import asyncio
 import logging
@@ -25,14 +25,14 @@ pytestmark = pytest.mark.usefixtures("short_back_off")
 
 @pytest.mark.parametrize("seed", range(6))
 def test_M2_reconnects_neither_lose_nor_repeat_a_frame(seed: int) -> None:
-    """Connections end at random bytes, in handshakes, headers, bodies and credit; the window is small on purpose."""
+    """Connections are cut at random bytes: in handshakes, headers, bodies and credit. The window is small."""
 
     async def scenario() -> None:
         random = Random(seed)
         settings = NodeSettings(window_bytes=20_000, backlog_bytes_max=50_000)
         target, source = Target(settings, consumes=seed % 3 == 0), Source(settings)
         listener = await Listener.open(LOCAL, 0, gate=target)
-        # A frame must fit between two cuts now and then: it is sent whole again.
+        # Some cuts must be far enough apart for a whole frame: a cut frame is sent again from its start.
         bytes_max, message_bytes_max = ((4_000, 600), (60_000, 9_000))[seed % 2]
         proxy = CuttingProxy(listener.port, random, bytes_max)
         await proxy.open()
@@ -59,7 +59,7 @@ def test_M2_reconnects_neither_lose_nor_repeat_a_frame(seed: int) -> None:
         assert target.heard == source.said
         assert target.incoming.frontier() == source.outgoing.frontier()
         assert source.outgoing_link.reconnects >= 50
-        assert set(listener.rejected) <= {"no hello"}  # the connection was cut within it
+        assert set(listener.rejected) <= {"no hello"}  # the connection was cut within its HELLO
         source.outgoing_link.close()
         await proxy.close()
         await listener.close()
@@ -68,7 +68,7 @@ def test_M2_reconnects_neither_lose_nor_repeat_a_frame(seed: int) -> None:
 
 
 async def _until_cut(proxy: CuttingProxy, cuts: int, source: Source, target: Target) -> None:
-    """Go on sending until the proxy has cut that often."""
+    """Keep sending until the proxy has made this many `cuts`."""
     while proxy.cuts < cuts:
         target.consume(8)
         if not source.outgoing_link.full:
@@ -130,14 +130,14 @@ def test_a_source_finds_a_target_started_later(caplog: pytest.LogCaptureFixture)
         await listener.close()
 
     caplog.set_level(logging.DEBUG, "strobe")
-    with socket.socket() as held:  # nobody else gets the port meanwhile, and nobody can connect to it
+    with socket.socket() as held:  # reserves the port, and accepts no connections
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind((LOCAL, 0))
         run(scenario(held.getsockname()[1]))
 
 
 def test_a_link_retries_after_any_error(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """It may be no trouble of the network: where no thread can be started, a name cannot be looked up."""
+    """Not only after network errors: a name lookup also fails if no thread can be started."""
 
     async def scenario() -> None:
         target, source = Target(), Source()

@@ -1,4 +1,4 @@
-"""E14, M2: a frame that can be read and breaks a rule of its channel ends its connection; the node goes on."""
+"""E14, M2: a readable frame that breaks a rule of its channel ends its connection. The node continues."""
 
 import asyncio
 import logging
@@ -22,39 +22,39 @@ from strobe.runtime.links.codec import messages_frame
 from strobe.runtime.messages.control import Failed
 from strobe.runtime.node.captures import UNBEGUN_MAX
 
-Made = Callable[[View, int], bytearray]
+MakeFrame = Callable[[View, int], bytearray]
 
 
-def messages(first: int = 0, view: int = 1, index: int = 0, said: Any = "late") -> Made:
-    """Return what makes a frame of one message, `first` messages after the one that is due."""
-    body = msgspec.msgpack.encode([said])
+def messages(first: int = 0, view: int = 1, index: int = 0, content: Any = "late") -> MakeFrame:
+    """Return a function that makes a frame of one message, `first` messages after the one that is due."""
+    body = msgspec.msgpack.encode([content])
     return lambda _, due: messages_frame(Frame(due + first, 1, body, index, view))
 
 
-def marker(view: int, sent_count: int | None = None) -> Made:
+def marker(view: int, sent_count: int | None = None) -> MakeFrame:
     return lambda _, due: codec.marker_frame(Marker(EPOCH, view, SnapshotId(EPOCH, 1, "a"), sent_count))
 
 
-def view(number: int, sent: int = 0, joined: str = "", left: str = "") -> Made:
-    def made(known: View, due: int) -> bytearray:
+def view(number: int, sent: int = 0, joined: str = "", left: str = "") -> MakeFrame:
+    def make(known: View, due: int) -> bytearray:
         processes = tuple(sorted({*known.processes, *([joined] if joined else [])} - {left}))
         channels = tuple(spec for spec in known.channels if left not in (spec.source, spec.target))
         return codec.view_frame(View(number, processes, channels), due - 1 + sent)
 
-    return made
+    return make
 
 
 def barrier(known: View, due: int) -> bytearray:
     return codec.barrier_frames(Marker(EPOCH, 1, SnapshotId(EPOCH, 1, "a"), due - 1), [])[0]
 
 
-RULES: dict[str, tuple[Made, str]] = {
+RULES: dict[str, tuple[MakeFrame, str]] = {
     "a gap": (messages(3), "message 5 came where 2 was due (3 missing: a gap or a reordering)"),
     "far ahead": (messages((1 << 64) - 3), "message 18446744073709551615 came where 2 was due"),
     "again": (messages(-1), "message 1 came again or out of order: 2 was due (duplicate)"),
     "of a later view": (messages(view=2), "a frame of view 2 came before it"),
     "of a cut": (messages(index=(1 << 64) - 1), "the cut index of a frame leaps to 18446744073709551615"),
-    "a type": (messages(said="text"), "a message from a is none of `messages`: Expected `int`, got `str`"),
+    "a type": (messages(content="text"), "a message from a is none of `messages`: Expected `int`, got `str`"),
     "marker of a later view": (marker(2), "a marker of view 2 arrived before that view"),
     "view far ahead": (view(9, joined="c"), "view 9 arrived, not one change after view 1"),
     "view of two": (view(2, joined="c", left="a"), "view 2 arrived, not one change after view 1"),
@@ -73,10 +73,10 @@ def of_numbers(protocol: str = "chandy-lamport", kind: str = "fifo") -> System:
     return system
 
 
-async def send_wrong(node: LoneNode, made: Made) -> None:
-    """Send what `made` makes as the next frame of the channel, and wait until the node has hung up."""
+async def send_wrong(node: LoneNode, make: MakeFrame) -> None:
+    """Send the frame of `make` as the next of the channel, and wait until the node has closed the connection."""
     hostile = await Hostile.connect(node)
-    frame = made(node.timeline.protocol.view, node.timeline.channels.incoming_links["a->b", 1].next_ordinal)
+    frame = make(node.timeline.protocol.view, node.timeline.channels.incoming_links["a->b", 1].next_ordinal)
     codec.number(frame, hostile.welcome.last_sequence + 1)
     await hostile.send(bytes(frame))
 
@@ -86,14 +86,14 @@ async def send_wrong(node: LoneNode, made: Made) -> None:
 def test_E14_a_frame_that_breaks_a_rule_ends_its_connection_only(
     tmp_path: Path, case: str, waits: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    made, problem = RULES[case]
+    make, problem = RULES[case]
 
     async def scenario() -> None:
         async with lone_node(tmp_path, of_numbers()) as node:
             node.timeline.outbox.full = waits
             node.source.send(1)
             await until(lambda: node.timeline.inbox or node.process.messages)
-            await send_wrong(node, made)
+            await send_wrong(node, make)
             node.timeline.outbox.full = False
             node.timeline.scheduler.pump_soon()
             node.source.send(2)
@@ -109,15 +109,15 @@ def test_E14_a_frame_that_breaks_a_rule_ends_its_connection_only(
 
 
 @pytest.mark.parametrize("case", ["a gap", "again", "a type", "view of too many"])
-def test_M2_a_source_that_insists_on_a_wrong_frame_ends_the_node(tmp_path: Path, case: str) -> None:
-    """The two ends of the channel remember different pasts: only a rollback mends that, and it is never hidden."""
-    made, problem = RULES[case]
+def test_M2_a_source_that_repeats_a_wrong_frame_ends_the_node(tmp_path: Path, case: str) -> None:
+    """The ends of the channel disagree about its history. Only a rollback can fix that, so it must not be hidden."""
+    make, problem = RULES[case]
 
     async def scenario() -> None:
         async with lone_node(tmp_path, of_numbers()) as node:
             node.source.send(1)
             await node.received(1)
-            node.source.outgoing_link.write(made(node.timeline.protocol.view, 2))
+            node.source.outgoing_link.write(make(node.timeline.protocol.view, 2))
             failed = await node.link.handle(Failed)
             assert problem in failed.reason
             assert node.host.rejected["broken rule"] >= 4
@@ -131,8 +131,8 @@ def test_E14_an_invalid_cut_index_is_refused_under_lai_yang(tmp_path: Path, kind
         async with lone_node(tmp_path, of_numbers("lai-yang", kind)) as node:
             node.source.send(1)
             await node.received(1)
-            for made in (messages(index=1 << 62), messages(3), messages(-1), messages(view=2)):
-                await send_wrong(node, made)
+            for make in (messages(index=1 << 62), messages(3), messages(-1), messages(view=2)):
+                await send_wrong(node, make)
             node.source.send(2)
             await node.received(1, 2)
             assert node.host.rejected == {"broken rule": 4}
@@ -149,9 +149,9 @@ def test_E14_a_frame_after_the_end_of_a_channel_is_refused(tmp_path: Path) -> No
             known = node.timeline.protocol.view
             node.source.outgoing_link.write(view(2, left="a")(known, 2))
             await until(lambda: node.timeline.protocol.view.number == 2)
-            for made in (messages(view=2), marker(2), view(3, joined="a")):
+            for make in (messages(view=2), marker(2), view(3, joined="a")):
                 hostile = await Hostile.connect(node)
-                frame = made(node.timeline.protocol.view, 2)
+                frame = make(node.timeline.protocol.view, 2)
                 codec.number(frame, hostile.welcome.last_sequence + 1)
                 await hostile.send(bytes(frame))
             assert node.host.rejected == {"broken rule": 3}
@@ -160,8 +160,8 @@ def test_E14_a_frame_after_the_end_of_a_channel_is_refused(tmp_path: Path) -> No
     run(scenario())
 
 
-def test_E14_another_view_of_the_same_number_ends_the_node(tmp_path: Path) -> None:
-    """A peer's false view that could have been right is found when the coordinator sends the right one."""
+def test_E14_a_different_view_of_the_same_number_ends_the_node(tmp_path: Path) -> None:
+    """A wrong but possible view from a peer is detected when the coordinator sends the right one."""
 
     async def scenario() -> None:
         async with lone_node(tmp_path) as node:
@@ -175,7 +175,7 @@ def test_E14_another_view_of_the_same_number_ends_the_node(tmp_path: Path) -> No
     run(scenario())
 
 
-def test_E3_markers_of_snapshots_that_never_were_take_bounded_memory(tmp_path: Path) -> None:
+def test_E3_markers_of_unknown_snapshots_take_bounded_memory(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path) as node:
             for counter in range(1, 1001):
@@ -198,11 +198,11 @@ def test_a_link_without_progress_backs_off(tmp_path: Path) -> None:
             loop, outgoing_link, at_s = asyncio.get_running_loop(), node.source.outgoing_link, []
             pause = outgoing_link._pause
 
-            async def noted(pause_s: float) -> None:
+            async def note_pause(pause_s: float) -> None:
                 at_s.append(pause_s)
                 await pause(0)
 
-            outgoing_link._pause = noted  # type: ignore[method-assign]
+            outgoing_link._pause = note_pause  # type: ignore[method-assign]
             outgoing_link.write(messages(3)(node.timeline.protocol.view, 1))
             await node.link.handle(Failed)
             assert loop.is_running()

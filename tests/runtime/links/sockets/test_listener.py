@@ -1,4 +1,4 @@
-"""What a listener does with what it is sent: whole frames once and in order, everything else rejected and counted."""
+"""A listener hands over whole frames, once and in order. It rejects and counts everything else."""
 
 import asyncio
 import contextlib
@@ -25,35 +25,35 @@ from strobe.runtime.settings import NodeSettings
 LOCAL = "127.0.0.1"
 
 
-class Heap(Target):
-    """A node that takes whatever it is given: what frames say is somebody else's to check."""
+class UncheckedTarget(Target):
+    """A node that accepts every frame, without checking its content."""
 
     def take_frame(self, incoming_link: IncomingLink, frame: Frame, wire_bytes: int) -> None:
         self.frames.append(frame)
         incoming_link.consumed(wire_bytes)
 
 
-class Hurried(Heap):
-    """A node that has no time to read on in the same turn of the loop, or has; it counts what it reads in each."""
+class CountingTarget(UncheckedTarget):
+    """A node that allows further reads in the same event-loop iteration, or not. It counts the reads per iteration."""
 
     def __init__(self, reads_on: bool) -> None:
         super().__init__()
         self.reads: list[int] = []
         self._reads_on = reads_on
-        self._turn_begins()
+        self._begin_iteration()
 
-    def _turn_begins(self) -> None:
+    def _begin_iteration(self) -> None:
         self.reads.append(0)
 
     def taken(self) -> bool:
         if not self.reads[-1]:
-            asyncio.get_running_loop().call_soon(self._turn_begins)
+            asyncio.get_running_loop().call_soon(self._begin_iteration)
         self.reads[-1] += 1
         return self._reads_on
 
 
 class Peer:
-    """A peer that feeds bytes to a listener, without a network in between."""
+    """A peer that feeds bytes to a listener, without a network."""
 
     def __init__(self, listener: Listener) -> None:
         self.transport = NoNetwork()
@@ -61,7 +61,7 @@ class Peer:
         self.connection.connection_made(self.transport)
 
     def feed(self, data: bytes | bytearray, sizes: Iterator[int] | None = None) -> None:
-        """Hand over `data` in pieces of `sizes`, until the listener has had enough of it."""
+        """Feed `data` in pieces of these `sizes`, until the listener ends the connection."""
         rest = memoryview(data)
         while rest and not self.transport.ended:
             room = self.connection.get_buffer(-1)
@@ -71,7 +71,7 @@ class Peer:
             rest = rest[size:]
 
     def answers(self) -> list[int]:
-        """Return the kinds of the frames that came back."""
+        """Return the kinds of the frames that the listener has sent."""
         kinds, position = [], 0
         while position < len(self.transport.written):
             length, _, kind, *_ = HEADER.unpack_from(self.transport.written, position)
@@ -98,7 +98,7 @@ def messages_of(count: int, sequence: int, body: bytes) -> bytes:
 
 
 @given(st.lists(st.binary(max_size=300), max_size=20), st.lists(st.integers(1, 400), min_size=1, max_size=10))
-def test_the_same_is_taken_however_the_bytes_are_split(bodies: list[object], sizes: list[int]) -> None:
+def test_frames_are_the_same_however_the_bytes_are_split(bodies: list[object], sizes: list[int]) -> None:
     async def scenario() -> None:
         target = Target()
         peer = Peer(Listener(target))
@@ -111,7 +111,7 @@ def test_the_same_is_taken_however_the_bytes_are_split(bodies: list[object], siz
     run(scenario())
 
 
-def test_long_frames_are_received_whole_at_no_cost_to_short_ones() -> None:
+def test_long_and_short_frames_are_received_whole() -> None:
     async def scenario() -> None:
         target = Target()
         sizes = (5, 300_000, 10, 260_000, 1_000_000, 1, 262_100, 262_144, 70_000, 70_000, 70_000, 70_000, 3)
@@ -149,7 +149,7 @@ def test_M2_repeated_frames_are_skipped_and_a_gap_ends_the_connection() -> None:
     run(scenario())
 
 
-def test_a_newer_connection_of_a_channel_takes_the_place_of_the_older() -> None:
+def test_a_newer_connection_of_a_channel_replaces_the_older() -> None:
     async def scenario() -> None:
         target = Target()
         listener = Listener(target)
@@ -210,7 +210,7 @@ def test_a_channel_dropped_while_taking_a_frame_delivers_nothing_more() -> None:
         (stream([], Hello(system="shop", epoch=9, source="a", channel=SPEC.id, incarnation=1))[0], "newer epoch"),
     ],
 )
-def test_what_is_wrong_is_rejected_counted_and_ends_only_its_connection(sent: bytes, reason: str) -> None:
+def test_a_wrong_frame_is_counted_and_ends_only_its_connection(sent: bytes, reason: str) -> None:
     async def scenario() -> None:
         target = Target()
         listener = Listener(target)
@@ -250,7 +250,7 @@ def test_a_connection_without_a_hello_is_closed() -> None:
         slow = await asyncio.open_connection(LOCAL, listener.port)
         slow[1].write(stream([])[0][:-1])  # all but the last byte
         for reader, writer in (silent, slow):
-            with contextlib.suppress(ConnectionResetError):  # where it ends before what was written is read
+            with contextlib.suppress(ConnectionResetError):  # if it closes with written bytes unread
                 assert await reader.read() == b""
             writer.close()
         assert listener.rejected == {"no hello in time": 2}
@@ -260,17 +260,17 @@ def test_a_connection_without_a_hello_is_closed() -> None:
     run(scenario())
 
 
-def test_a_crowd_of_strangers_does_not_keep_the_door() -> None:
+def test_many_unknown_connections_do_not_keep_a_peer_out() -> None:
     async def scenario() -> None:
         target = Target()
         listener = Listener(target, unknown_max=3)
-        crowd = [Peer(listener) for _ in range(5)]
-        assert [peer.transport.ended for peer in crowd] == [True, True, False, False, False]
+        unknown = [Peer(listener) for _ in range(5)]
+        assert [peer.transport.ended for peer in unknown] == [True, True, False, False, False]
         assert listener.rejected == {"too many unknown connections": 2}
         newest = Peer(listener)
         newest.feed(b"".join(stream(["fine"])))
         assert target.heard[0] == ["fine"]
-        assert crowd[2].transport.ended
+        assert unknown[2].transport.ended
         assert len(listener.unknown) == 2
         for _ in range(5):
             Peer(listener)
@@ -307,18 +307,18 @@ def mutated(data: bytes, mutations: list[tuple[str, int, bytes]]) -> bytes:
 @given(st.lists(st.binary(max_size=100), max_size=6), MUTATIONS, st.integers(1, 300))
 def test_mutated_streams_never_break_the_listener(bodies: list[object], mutations: list, size: int) -> None:
     async def scenario() -> None:
-        heap = Heap()
-        listener = Listener(heap)
+        target = UncheckedTarget()
+        listener = Listener(target)
         bad = Peer(listener)
         bad.feed(mutated(b"".join(stream(bodies)), mutations), repeat(size))
         assert bad.transport.ended == bool(listener.rejected)
         bad.connection.connection_lost(None)
         assert not listener.connections
-        last = heap.incoming_links[SPEC.id].last_sequence if heap.incoming_links else 0
-        assert len(heap.frames) + len(heap.heard) == last
+        last = target.incoming_links[SPEC.id].last_sequence if target.incoming_links else 0
+        assert len(target.frames) + len(target.heard) == last
         Peer(listener).feed(b"".join(stream(["fine"], first_sequence=last + 1)))
-        assert heap.frames[-1].body == msgspec.msgpack.encode(["fine"])
-        heap.incoming_link.close()
+        assert target.frames[-1].body == msgspec.msgpack.encode(["fine"])
+        target.incoming_link.close()
 
     run(scenario())
 
@@ -327,7 +327,7 @@ def test_mutated_streams_never_break_the_listener(bodies: list[object], mutation
 @given(st.binary(max_size=3000), st.booleans(), st.integers(1, 3000))
 def test_noise_never_breaks_the_listener(noise: bytes, after_hello: bool, size: int) -> None:
     async def scenario() -> None:
-        listener = Listener(Heap())
+        listener = Listener(UncheckedTarget())
         peer = Peer(listener)
         peer.feed((stream([])[0] if after_hello else b"") + noise, repeat(size))
         assert peer.transport.ended == (len(noise) >= HEADER_BYTES)
@@ -343,19 +343,19 @@ def test_a_good_peer_works_while_others_send_noise_over_tcp() -> None:
         target, source = Target(), Source()
         listener = await Listener.open(LOCAL, 0, gate=target)
 
-        async def annoy() -> None:
+        async def send_noise() -> None:
             reader, writer = await asyncio.open_connection(LOCAL, listener.port)
             hello = Hello(system="shop", epoch=random.randint(0, 5), source="x", channel="x", incarnation=1)
             greeting = random.choice((b"", bytes(codec.handshake_frame(hello))))
             writer.write(greeting + random.randbytes(random.randint(40, 9000)))
             with contextlib.suppress(ConnectionError):
-                await reader.read()  # until shown out
+                await reader.read()  # until the node disconnects
             writer.transport.abort()
 
         source.outgoing_link.reach((LOCAL, listener.port))
         for number in range(30):
             source.send(number)
-            await asyncio.gather(*(annoy() for _ in range(8)))
+            await asyncio.gather(*(send_noise() for _ in range(8)))
             assert sum(listener.rejected.values()) == 8 * (number + 1)
         await until(lambda: len(target.heard) == 30)
         assert target.heard == source.said
@@ -368,15 +368,15 @@ def test_a_good_peer_works_while_others_send_noise_over_tcp() -> None:
 
 @pytest.mark.parametrize("reads_on", [True, False])
 def test_a_busy_node_gets_one_buffer_per_event_loop_iteration(reads_on: bool) -> None:
-    """Where it has, the system hands over one after the other."""
+    """A node that is not busy reads several in one iteration."""
 
     async def scenario() -> None:
-        target, count = Hurried(reads_on), 30
+        target, count = CountingTarget(reads_on), 30
         listener = await Listener.open(LOCAL, 0, gate=target)
         sent = b"".join(stream([bytes(100_000)] * count))
         with socket.create_connection((LOCAL, listener.port)) as peer:
             peer.setblocking(False)
-            first = peer.send(sent)  # there before it is looked at, so that there is something to read on
+            first = peer.send(sent)  # sent before the listener reads, so that there is more than one buffer to read
             assert first > 600_000
             peer.setblocking(True)
             rest = asyncio.to_thread(peer.sendall, sent[first:])
@@ -393,7 +393,7 @@ def test_refusals_are_answered_before_the_connection_ends() -> None:
         peer = Peer(listener)
         peer.feed(stream([], Hello(system="x", epoch=EPOCH, source="a", channel=SPEC.id, incarnation=1))[0])
         assert peer.answers() == [codec.REFUSED]
-        said = codec.read_control(codec.REFUSED, peer.transport.written[HEADER_BYTES:])
-        assert said == Refusal("stranger", final=True)
+        refusal = codec.read_control(codec.REFUSED, peer.transport.written[HEADER_BYTES:])
+        assert refusal == Refusal("stranger", final=True)
 
     run(scenario())

@@ -1,4 +1,4 @@
-"""Views of a node's system, for tests."""
+"""A system of three processes, and a view without one of its processes."""
 
 from typing import Any
 

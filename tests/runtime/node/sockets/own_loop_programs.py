@@ -1,4 +1,4 @@
-"""Programs with a loop of their own, for tests."""
+"""Programs with their own event loop, for tests."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -42,7 +42,7 @@ class Adder:
 
 
 class Own:
-    """Node b, run by the test itself, and a source of what comes on a->b."""
+    """Node b, run by the test itself, and a source that sends on a->b."""
 
     def __init__(self, coordinator: FakeCoordinator, node: Node, adder: Adder) -> None:
         self.coordinator = coordinator
@@ -72,15 +72,15 @@ class Own:
         return timeline
 
     def record(self, counter: int) -> SnapshotId:
-        """Have b record, as soon as it may."""
+        """Request a recording from b, which records as soon as it may."""
         begun = self.coordinator.log_begin("b", snapshot=SnapshotId(EPOCH, counter, "a"))
         self.link.send(begun, RequestRecording("b", begun.snapshot, 1))
         return begun.snapshot
 
-    async def heard(self) -> None:
-        """Let b hear all that was said to it. Addresses are taken in at once, also in the middle of an event."""
+    async def until_received(self) -> None:
+        """Wait until b has received all orders so far. It takes new addresses at once, even during an event."""
         addresses = self.node._host.addresses
-        self.coordinator._tell_addresses()
+        self.coordinator._send_addresses()
         await until(lambda: self.node._host.addresses is not addresses)
 
     def roll_back(self, epoch: int = EPOCH + 1) -> None:
@@ -88,16 +88,16 @@ class Own:
         self.coordinator.restore(self.link, epoch)
 
 
-def connect(coordinator: FakeCoordinator, adder: Adder, **how: Any) -> Node:
+def connect(coordinator: FakeCoordinator, adder: Adder, **options: Any) -> Node:
     host, port = coordinator.address
-    where = f"{host}:{port}"
-    how = {"capture": adder.capture, "restore": adder.restore, "coordinator": where, "name": "b"} | how
-    return Node.connect(how.pop("system", coordinator.system), **how)
+    address = f"{host}:{port}"
+    options = {"capture": adder.capture, "restore": adder.restore, "coordinator": address, "name": "b"} | options
+    return Node.connect(options.pop("system", coordinator.system), **options)
 
 
 @asynccontextmanager
 async def own_loop(directory: Path, system: System | None = None, **settings: Any) -> AsyncIterator[Own]:
-    """Connect b, alive in epoch 3."""
+    """Connect b, and begin epoch 3."""
     async with coordinating(directory, system or pair(), **settings) as coordinator:
         adder = Adder()
         entering = asyncio.create_task(connect(coordinator, adder).__aenter__())
@@ -111,7 +111,7 @@ async def own_loop(directory: Path, system: System | None = None, **settings: An
 
 
 def cancel_when_handed_over(program: OwnLoopApplication, waiting: "asyncio.Task[Any]") -> None:
-    """Cancel `waiting` when messages have been given to it, and before it could take them."""
+    """Cancel `waiting` after messages were handed over to it, and before it can take them."""
     hand_over = program._hand_over
 
     def hand_over_and_cancel(delivery: Any) -> None:

@@ -1,4 +1,4 @@
-"""Barriers between real hosts: what is held back and what is overtaken, at either end of a link (V3-V5)."""
+"""Barriers between real hosts: which frames are held back or overtaken, at both ends of a link (V3-V5)."""
 
 import asyncio
 import threading
@@ -63,7 +63,7 @@ class Joined:
         self.coordinator.links[name].send(RequestRecording(name, begun.snapshot, 1))
 
     def block(self) -> None:
-        """Let c receive nothing more, as if somebody that it sends to were slow."""
+        """Hold c back, as if a peer that it sends to were slow."""
         self.timeline("c").outbox.full = True
 
     def go_on(self) -> None:
@@ -71,7 +71,7 @@ class Joined:
         self.timeline("c").scheduler.pump_soon()
 
     def time_out(self, begun: SnapshotBegun) -> None:
-        """Let alignment at c have taken as long as it may."""
+        """Let the alignment at c time out."""
         timeline = self.timeline("c")
         timeline.scheduler.run_between(partial(timeline.barriers._time_out, begun.snapshot))
 
@@ -86,8 +86,8 @@ def messages(items: tuple[InFlight, ...]) -> list[Any]:
     return [message for item in items for message in msgspec.msgpack.decode(item.frame.body)[item.consumed :]]
 
 
-def joined(scenario: Any, directory: Path, protocol: str, **settings: Any) -> None:
-    async def played() -> None:
+def run_joined(scenario: Any, directory: Path, protocol: str, **settings: Any) -> None:
+    async def with_hosts() -> None:
         async with coordinating(directory, join(protocol), **settings) as coordinator:
             await coordinator.started("a", "b", "c")
             for name in "ab":
@@ -95,7 +95,7 @@ def joined(scenario: Any, directory: Path, protocol: str, **settings: Any) -> No
                 await until(lambda outgoing_link=outgoing_link: outgoing_link.connected)
             await scenario(Joined(coordinator))
 
-    run(played())
+    run(with_hosts())
 
 
 def test_V3_an_input_with_a_barrier_is_held_within_its_window(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_V3_an_input_with_a_barrier_is_held_within_its_window(tmp_path: Path) ->
         await until(lambda: len(hosts.received) == 102)
         assert hosts.received[2:] == [f"behind {number:03}" for number in range(100)]
 
-    joined(scenario, tmp_path, "aligned", **SMALL)
+    run_joined(scenario, tmp_path, "aligned", **SMALL)
 
 
 def test_E3_frames_of_the_last_barrier_count_in_the_recording_bound(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_E3_frames_of_the_last_barrier_count_in_the_recording_bound(tmp_path: Pa
         hosts.go_on()
         await until(lambda: len(hosts.received) == 16)
 
-    joined(scenario, tmp_path, "unaligned", recording_bytes_max=40_000, frame_messages_max=1)
+    run_joined(scenario, tmp_path, "unaligned", recording_bytes_max=40_000, frame_messages_max=1)
 
 
 def test_E6_an_abort_resumes_the_held_channels(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_E6_an_abort_resumes_the_held_channels(tmp_path: Path) -> None:
         await until(lambda: hosts.received == [1, 2, 3])
         assert not hosts.timeline("c").inbox.held
 
-    joined(scenario, tmp_path, "aligned")
+    run_joined(scenario, tmp_path, "aligned")
 
 
 def test_E7_held_channels_resume_without_an_outcome(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_E7_held_channels_resume_without_an_outcome(tmp_path: Path) -> None:
         hosts.send("a", "in the end")
         await until(lambda: hosts.received == ["in the end"])
 
-    joined(scenario, tmp_path, "aligned", patience_s=0.05)
+    run_joined(scenario, tmp_path, "aligned", patience_s=0.05)
 
 
 def test_V4_a_barrier_overtakes_both_queues_and_loses_nothing(tmp_path: Path) -> None:
@@ -186,10 +186,10 @@ def test_V4_a_barrier_overtakes_both_queues_and_loses_nothing(tmp_path: Path) ->
         hosts.go_on()
         await until(lambda: len(hosts.received) == 200)
         assert hosts.received == sent
-        again = await hosts.snapshot(_asked(hosts))
+        again = await hosts.snapshot(_begin_and_ask(hosts))
         assert again.in_flight_messages == 0
 
-    joined(scenario, tmp_path, "unaligned", **SMALL)
+    run_joined(scenario, tmp_path, "unaligned", **SMALL)
 
 
 def test_R1_overtaken_frames_are_received_once_after_a_rollback(tmp_path: Path) -> None:
@@ -198,22 +198,22 @@ def test_R1_overtaken_frames_are_received_once_after_a_rollback(tmp_path: Path) 
         sent = [f"waits {number:03}" for number in range(200)]
         hosts.send("a", *sent)
         await until(lambda: hosts.timeline("c").inbox)
-        taken = await hosts.snapshot(_asked(hosts))
+        taken = await hosts.snapshot(_begin_and_ask(hosts))
         assert taken.in_flight_messages == 200
         hosts.go_on()
-        await until(lambda: len(hosts.received) > 10)  # undone
+        await until(lambda: len(hosts.received) > 10)  # the rollback undoes these
         hosts.send("a", "sent after the cut")
         await hosts.coordinator.begin("abc", restored=str(taken.id), epoch=2)
         hosts.send("a", "sent in the new epoch")
         await until(lambda: len(hosts.received) == 201)
         assert hosts.received == [*sent, "sent in the new epoch"]
-        again = await hosts.snapshot(_asked(hosts))
+        again = await hosts.snapshot(_begin_and_ask(hosts))
         assert again.in_flight_messages == 0
 
-    joined(scenario, tmp_path, "unaligned", **SMALL)
+    run_joined(scenario, tmp_path, "unaligned", **SMALL)
 
 
-def _asked(hosts: Joined) -> SnapshotBegun:
+def _begin_and_ask(hosts: Joined) -> SnapshotBegun:
     begun = hosts.begin()
     for name in "ab":
         hosts.ask(name, begun)
@@ -224,7 +224,7 @@ def _asked(hosts: Joined) -> SnapshotBegun:
 def test_V5_alignment_that_takes_too_long_turns_unaligned(tmp_path: Path, held: bool) -> None:
     async def scenario(hosts: Joined) -> None:
         sent = [f"waits {number:03}" for number in range(100)]
-        if held:  # b's barrier never has its turn, for b is slow
+        if held:  # b's barrier does not arrive before the timeout: b is slow
             begun = hosts.begin()
             hosts.ask("a", begun)
             await until(lambda: "a->c" in hosts.timeline("c").inbox.held)
@@ -242,18 +242,18 @@ def test_V5_alignment_that_takes_too_long_turns_unaligned(tmp_path: Path, held: 
         else:
             hosts.block()
             hosts.send("a", *sent)
-            taken = await hosts.snapshot(_asked(hosts))
+            taken = await hosts.snapshot(_begin_and_ask(hosts))
             assert hosts.received == []
             assert messages(taken.fragments["c"].in_flight["a->c"]) == sent
             hosts.go_on()
             await until(lambda: hosts.received == sent)
 
-    joined(scenario, tmp_path, "aligned-then-unaligned", alignment_s=600 if held else 0.02, **SMALL)
+    run_joined(scenario, tmp_path, "aligned-then-unaligned", alignment_s=600 if held else 0.02, **SMALL)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_M2_barriers_overtake_once_and_in_order_across_reconnects(seed: int) -> None:
-    """What had come, and what the barrier says it has overtaken, is all that was sent before it."""
+    """The frames received before a barrier and those it has overtaken are together all frames sent before it."""
 
     async def scenario() -> None:
         random = Random(seed)
@@ -292,7 +292,7 @@ def test_M2_barriers_overtake_once_and_in_order_across_reconnects(seed: int) -> 
 
 
 def test_E3_unsent_barriers_copy_nothing_and_the_newest_are_sent() -> None:
-    """E3: a link that is down for long, while every snapshot times out and is tried again."""
+    """E3: the link stays down, while snapshots time out and are retried."""
 
     async def scenario() -> None:
         source, target = Source(), Target(consumes=False)

@@ -1,4 +1,4 @@
-"""What a live process is given and may ask for: messages, timers, time, and the limits that it is told of."""
+"""What a running process gets and can use: messages, timers, time, random numbers, and errors for wrong use."""
 
 import asyncio
 from pathlib import Path
@@ -23,7 +23,7 @@ class Transfer(msgspec.Struct, tag=True):
     amount: int
 
 
-def test_what_cannot_be_decoded_is_named_by_channel_and_message() -> None:
+def test_a_decoding_error_names_the_channel_and_the_message() -> None:
     decode = msgspec.msgpack.Decoder(list[Transfer]).decode
     body = msgspec.msgpack.encode([5])
     with pytest.raises(ProtocolViolation, match=r"channel a->b, at b: the frame of message 7 cannot be decoded"):
@@ -34,7 +34,7 @@ def test_what_cannot_be_decoded_is_named_by_channel_and_message() -> None:
 
 
 @pytest.mark.parametrize("protocol", ["chandy-lamport", "unaligned"])
-def test_a_message_of_another_type_ends_the_node_and_its_sender_is_named(
+def test_a_wrong_message_type_ends_the_node_and_names_the_sender(
     tmp_path: Path, protocol: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scheduling, "BURST_MAX", 0)  # if barriers overtake, all frames are queued
@@ -79,7 +79,7 @@ def test_a_message_too_long_or_without_a_channel_is_refused(tmp_path: Path) -> N
     run(scenario())
 
 
-def test_a_handler_that_returns_a_coroutine_ends_the_node_and_is_named(tmp_path: Path) -> None:
+def test_a_handler_that_returns_a_coroutine_ends_the_node(tmp_path: Path) -> None:
     async def later() -> None:
         pass
 
@@ -107,7 +107,7 @@ def test_time_is_constant_during_an_event(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("after_s", [-1, float("nan")])
-def test_a_timer_into_the_past_is_refused(tmp_path: Path, after_s: float) -> None:
+def test_a_timer_with_an_invalid_delay_is_refused(tmp_path: Path, after_s: float) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path) as node:
             with pytest.raises(UsageError, match="it must be 0 or more"):
@@ -121,11 +121,11 @@ def test_a_rollback_restores_the_timers_pending_at_the_cut(tmp_path: Path, monke
         system, loop = pair(), asyncio.get_running_loop()
         set_after_s = []
 
-        def noted(after_s: float, *call: Any, **how: Any) -> asyncio.TimerHandle:
-            """Let the hours of the process's timers pass at once."""
+        def fire_at_once(after_s: float, *call: Any, **options: Any) -> asyncio.TimerHandle:
+            """Note the delays of the process's long timers, and fire these timers at once."""
             if after_s > 1000:
                 set_after_s.append(after_s)
-            return call_later(0 if after_s > 1000 else after_s, *call, **how)
+            return call_later(0 if after_s > 1000 else after_s, *call, **options)
 
         async with coordinating(tmp_path, system) as coordinator:
             _, host = await coordinator.started("a", "b")
@@ -136,7 +136,7 @@ def test_a_rollback_restores_the_timers_pending_at_the_cut(tmp_path: Path, monke
             application.cancel_timer("cancelled later")
             application.set_timer("set later", 5000)
             call_later = loop.call_later
-            monkeypatch.setattr(loop, "call_later", noted)
+            monkeypatch.setattr(loop, "call_later", fire_at_once)
             await coordinator.begin(("a", "b"), taken, epoch=2)
             fired = scripted(system, "b").memory.fired
             await until(lambda: len(fired) == 2)
@@ -170,8 +170,8 @@ def test_timers_are_replaced_cancelled_and_end_with_the_epoch(tmp_path: Path) ->
     run(scenario())
 
 
-def test_random_numbers_continue_from_the_snapshot(tmp_path: Path) -> None:
-    """R4: the generator is part of the state; from the beginning it gives the same numbers again."""
+def test_a_restart_repeats_the_random_numbers(tmp_path: Path) -> None:
+    """R4: the generator is part of the state, so a restart from the beginning repeats its numbers."""
 
     async def scenario() -> None:
         async with lone_node(tmp_path) as node:

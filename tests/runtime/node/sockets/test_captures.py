@@ -1,4 +1,4 @@
-"""A process's part of a snapshot: where its blobs go, what fails with it, and that nothing is left (E3, E4, E7)."""
+"""A process's fragment of a snapshot: when it is stored, what fails with it, and that it is freed (E3, E4, E7)."""
 
 import asyncio
 import gc
@@ -28,7 +28,7 @@ from strobe.runtime.node import fragment_writer
 
 
 async def until_idle(node: LoneNode) -> None:
-    """Wait until the writer thread has done all that it was given."""
+    """Wait until the writer thread has done all its jobs."""
     await node.host.writer.run(lambda: None)
 
 
@@ -36,10 +36,10 @@ def unfinished(node: LoneNode) -> list[Path]:
     return list((Path(node.coordinator.store.url) / "tmp").iterdir())
 
 
-def test_a_part_is_stored_when_the_log_has_the_begin_and_not_before(tmp_path: Path) -> None:
+def test_a_fragment_is_stored_only_after_its_begin_is_logged(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path) as node:
-            node.source.mark(1)  # it comes before the coordinator's word
+            node.source.mark(1)  # it arrives before the coordinator's `SnapshotBegun`
             recorded = await node.link.handle(ProcessRecorded)
             await until_handled(node)
             await until_idle(node)
@@ -54,20 +54,20 @@ def test_a_part_is_stored_when_the_log_has_the_begin_and_not_before(tmp_path: Pa
     run(scenario())
 
 
-def test_a_snapshot_that_the_process_initiates_waits_for_its_place_too(tmp_path: Path) -> None:
+def test_an_initiated_snapshot_is_kept_until_it_begins_or_aborts(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path) as node:
             node.process.on_receive = lambda ctx, channel, message: ctx.snapshot() and None
             node.source.send("first", "second")
             started = [await node.link.handle(SnapshotStarted) for _ in range(2)]
-            assert [one.snapshot.initiator for one in started] == ["b", "b"]
+            assert [message.snapshot.initiator for message in started] == ["b", "b"]
             assert started[0].snapshot != started[1].snapshot
             # The first cut fell inside the frame.
             begun = node.coordinator.log_begin("b", snapshot=started[0].snapshot)
             node.link.send(begun)
             inside = node.timeline.protocol.open[begun.snapshot].frames["a->b"]
             assert [item.consumed for item in inside] == [1]
-            # The other one is refused: nothing is kept for it.
+            # The other one is aborted: nothing is kept for it.
             abort(node, started[1].snapshot)
             await until_handled(node)
             assert list(node.timeline.captures.open) == [started[0].snapshot]
@@ -75,46 +75,46 @@ def test_a_snapshot_that_the_process_initiates_waits_for_its_place_too(tmp_path:
     run(scenario())
 
 
-async def initiated_unheard(node: LoneNode) -> tuple[SnapshotId, Link]:
-    """Have b initiate a snapshot while it has no connection; return which, and the connection that comes then."""
+async def initiate_offline(node: LoneNode) -> tuple[SnapshotId, Link]:
+    """Let b initiate a snapshot while it has no connection; return the snapshot, and b's next connection."""
     lost = node.link
     lost.writer.close()
     await until(lambda: not node.host._link.connected)
-    own = node.timeline.protocol.name_snapshot(0, 0)
-    node.timeline.initiate(own, None)
-    return SnapshotId.parse(own), await node.coordinator.registered("b", after=lost)
+    name = node.timeline.protocol.name_snapshot(0, 0)
+    node.timeline.initiate(name, None)
+    return SnapshotId.parse(name), await node.coordinator.registered("b", after=lost)
 
 
 def test_a_lost_initiation_is_reported_after_later_snapshots_began(tmp_path: Path) -> None:
-    """The process itself drops it, as all that lies before what is open now; the others hold what they recorded."""
+    """Otherwise it would get no outcome, and its peers would keep their recordings until they time out."""
 
     async def scenario() -> None:
         async with lone_node(tmp_path) as node:
-            view, (own, returned) = node.coordinator.view, await initiated_unheard(node)
-            returned.send(ReportSettled("b", own.counter + 1), InstallView("b", view))
-            started = await returned.handle(SnapshotStarted)
-            assert started == SnapshotStarted(own, "b", view.number)
+            view, (initiated, link) = node.coordinator.view, await initiate_offline(node)
+            link.send(ReportSettled("b", initiated.counter + 1), InstallView("b", view))
+            started = await link.handle(SnapshotStarted)
+            assert started == SnapshotStarted(initiated, "b", view.number)
 
     run(scenario())
 
 
 def test_a_snapshot_initiated_offline_is_reported_on_reconnect(tmp_path: Path) -> None:
-    """Its peers have recorded, too: they would hold what they recorded until they lose patience."""
+    """Its peers have recorded, too. Without an outcome they would keep their recordings until they time out."""
 
     async def scenario() -> None:
         async with lone_node(tmp_path) as node:
-            view, (own, returned) = node.coordinator.view, await initiated_unheard(node)
-            returned.send(InstallView("b", view))
-            await returned.handle(Drained)  # before that, the coordinator could not take it on
-            started = await returned.handle(SnapshotStarted)
-            assert started == SnapshotStarted(own, "b", view.number)
-            # What has begun is known.
+            view, (initiated, link) = node.coordinator.view, await initiate_offline(node)
+            link.send(InstallView("b", view))
+            await link.handle(Drained)  # earlier, the coordinator could not accept the snapshot
+            started = await link.handle(SnapshotStarted)
+            assert started == SnapshotStarted(initiated, "b", view.number)
+            # A snapshot that has begun is not reported again.
             begun = node.coordinator.log_begin("b", snapshot=started.snapshot)
-            returned.send(begun, InstallView("b", view))
-            await returned.handle(Drained)
-            returned.send(InstallView("b", view))
-            await returned.handle(Drained)
-            assert returned.said(SnapshotStarted) == [started]
+            link.send(begun, InstallView("b", view))
+            await link.handle(Drained)
+            link.send(InstallView("b", view))
+            await link.handle(Drained)
+            assert link.said(SnapshotStarted) == [started]
 
     run(scenario())
 
@@ -144,8 +144,8 @@ def test_nothing_is_left_of_an_aborted_snapshot(tmp_path: Path, keyed: bool, fin
             assert not node.timeline.protocol.open
             assert not unfinished(node)
             state["a"] = 2
-            assert not any(view.next_shard == 0 for view in state._entries.views)  # nothing is put aside for it
-            gc.collect()  # a task whose failure nobody has seen would say so now, and end the node
+            assert not any(view.next_shard == 0 for view in state._entries.views)  # no old values are kept for it
+            gc.collect()  # an unretrieved exception of a task is reported now, and fails the test
             assert node.host.problem is None
 
     run(scenario())
@@ -180,11 +180,11 @@ def test_E7_a_capture_without_an_outcome_is_freed_after_a_timeout(tmp_path: Path
     async def scenario() -> None:
         async with lone_node(tmp_path, patience_s=0.02) as node:
             first, second = node.ask(1), node.ask(2)
-            node.source.mark(2)  # of the one the recording is open, the other is finished
+            node.source.mark(2)  # one recording is open, the other is finished
             await until(lambda: second.snapshot in node.timeline.protocol.closed)
             await until(lambda: not node.timeline.captures.open)
             assert not node.timeline.protocol.open
-            # Late word of them does no harm.
+            # Late messages about them are ignored.
             node.source.mark(1)
             node.link.send(RequestRecording("b", first.snapshot, 1), ReportOutcome("b", second.snapshot, True))
             await until_handled(node)
@@ -193,7 +193,7 @@ def test_E7_a_capture_without_an_outcome_is_freed_after_a_timeout(tmp_path: Path
     run(scenario())
 
 
-def test_what_is_settled_is_freed(tmp_path: Path) -> None:
+def test_settled_snapshots_are_freed(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path) as node:
             await node.recorded(1)
@@ -210,7 +210,7 @@ def test_what_is_settled_is_freed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "expected"),
     [
         (KeyError("balance"), "KeyError: 'balance'"),
         (OSError("caf\udce9"), r"OSError: caf\udce9"),
@@ -219,8 +219,8 @@ def test_what_is_settled_is_freed(tmp_path: Path) -> None:
         (asyncio.CancelledError(), "CancelledError"),
     ],
 )
-def test_E3_a_capture_that_fails_costs_the_snapshot_and_not_the_process(
-    tmp_path: Path, error: BaseException, told: str
+def test_E3_a_failing_capture_fails_the_snapshot_not_the_process(
+    tmp_path: Path, error: BaseException, expected: str
 ) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path) as node:
@@ -228,19 +228,19 @@ def test_E3_a_capture_that_fails_costs_the_snapshot_and_not_the_process(
             def capture() -> Any:
                 raise error
 
-            whole = node.process.capture
+            working = node.process.capture
             node.process.capture = capture  # type: ignore[method-assign]
             begun = node.ask(1)
             failed = await node.link.handle(RecordingFailed)
             assert failed.snapshot == begun.snapshot
-            assert f"its state cannot be captured: {told}" in failed.reason
+            assert f"its state cannot be captured: {expected}" in failed.reason
             assert f"{Path(__file__).name}:" in failed.reason
             await until(lambda: not node.timeline.protocol.open)
-            # The marker that comes back finds nothing to do.
+            # The late marker is ignored.
             node.source.mark(1)
             node.source.send(1)
             await node.received(1)
-            node.process.capture = whole  # type: ignore[method-assign]
+            node.process.capture = working  # type: ignore[method-assign]
             second = await node.recorded(2)
             node.source.mark(2)
             await node.coordinator.stored("b", second.snapshot)
@@ -248,14 +248,14 @@ def test_E3_a_capture_that_fails_costs_the_snapshot_and_not_the_process(
     run(scenario())
 
 
-def test_a_capture_that_returns_nothing_fails_only_the_snapshot(tmp_path: Path) -> None:
+def test_a_capture_that_returns_none_fails_only_the_snapshot(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path) as node:
             node.process.capture = lambda: None  # type: ignore[method-assign]
             node.ask(1)
             failed = await node.link.handle(RecordingFailed)
-            told = "its state cannot be captured: capture() of process b returned None; return its state"
-            assert told in failed.reason
+            expected = "its state cannot be captured: capture() of process b returned None; return its state"
+            assert expected in failed.reason
             assert not node.link.said(ProcessRecorded)
 
     run(scenario())

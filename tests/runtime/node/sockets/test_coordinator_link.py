@@ -1,4 +1,4 @@
-"""A node's connection to the coordinator: patient, and brief about it."""
+"""A node's connection to the coordinator: retries, heartbeats, and what is logged."""
 
 import asyncio
 import logging
@@ -17,37 +17,37 @@ def fail(error: BaseException) -> None:
 
 
 def test_an_error_that_no_retry_can_fix_is_reported() -> None:
-    async def meet() -> None:
-        told: asyncio.Queue[BaseException] = asyncio.Queue()
+    async def scenario() -> None:
+        errors: asyncio.Queue[BaseException] = asyncio.Queue()
         async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0) as server:
             address = server.sockets[0].getsockname()[:2]
-            link = ControlLink(address, lambda: {}["greeting"], lambda _: None, told.put_nowait)
+            link = ControlLink(address, lambda: {}["greeting"], lambda _: None, errors.put_nowait)
             link.start()
-            assert isinstance(await told.get(), KeyError)
+            assert isinstance(await errors.get(), KeyError)
             await link.close()
 
-    uvloop.run(meet())
+    uvloop.run(scenario())
 
 
 def test_a_coordinator_that_accepts_and_disconnects_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Something may stand before a coordinator that is gone: what it lets in counts for nothing."""
+    """It may be a proxy in front of a stopped coordinator, so an accepted connection alone is no success."""
 
-    async def meet() -> None:
-        met = asyncio.Semaphore(0)
+    async def scenario() -> None:
+        accepted = asyncio.Semaphore(0)
 
         async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.close()
-            met.release()
+            accepted.release()
 
         async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
             link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), lambda _: None, fail)
             link.start()
             for _ in range(4):
-                await met.acquire()
+                await accepted.acquire()
             await link.close()
 
     with caplog.at_level(logging.WARNING):
-        asyncio.run(meet())
+        asyncio.run(scenario())
     assert len(caplog.records) == 1
 
 
@@ -56,56 +56,56 @@ def test_a_refused_node_backs_off_and_logs_once(
 ) -> None:
     monkeypatch.setattr(coordinator_link, "RETRY_S_MAX", 0.2)
 
-    async def meet() -> None:
-        met = asyncio.Semaphore(0)
+    async def scenario() -> None:
+        accepted = asyncio.Semaphore(0)
 
-        async def turn_away(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(pack(Refused("not yet", False)))
             await writer.drain()
             writer.close()
-            met.release()
+            accepted.release()
 
-        async with await asyncio.start_server(turn_away, "127.0.0.1", 0) as server:
+        async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
             link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), lambda _: None, fail)
             link.start()
             for _ in range(4):
-                await met.acquire()
+                await accepted.acquire()
             assert link._backoff.failures >= 3
             await link.close()
 
     with caplog.at_level(logging.WARNING):
-        asyncio.run(meet())
+        asyncio.run(scenario())
     assert len(caplog.records) == 1
 
 
 def test_a_connection_lost_after_an_order_is_logged_again(caplog: pytest.LogCaptureFixture) -> None:
-    async def meet() -> None:
-        met = asyncio.Semaphore(0)
+    async def scenario() -> None:
+        accepted = asyncio.Semaphore(0)
 
-        async def speak(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def send_stop(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(pack(Stop("enough")))
             await writer.drain()
             writer.close()
-            met.release()
+            accepted.release()
 
-        async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
-            heard: list[object] = []
-            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), heard.append, fail)
+        async with await asyncio.start_server(send_stop, "127.0.0.1", 0) as server:
+            received: list[object] = []
+            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), received.append, fail)
             link.start()
             for _ in range(4):
-                await met.acquire()
+                await accepted.acquire()
             await link.close()
-            assert heard[:3] == [Stop("enough")] * 3
+            assert received[:3] == [Stop("enough")] * 3
 
     with caplog.at_level(logging.WARNING):
-        asyncio.run(meet())
+        asyncio.run(scenario())
     assert len(caplog.records) >= 3
 
 
-def test_it_ends_even_if_the_coordinator_disconnects_meanwhile() -> None:
-    """The task is cancelled while it waits for the end of a connection that ends just then: it must not go on."""
+def test_close_ends_although_the_coordinator_disconnects_meanwhile() -> None:
+    """The link's task may be cancelled just when its connection ends. It must not continue then."""
 
-    async def meet() -> None:
+    async def scenario() -> None:
         async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.close()
 
@@ -119,118 +119,116 @@ def test_it_ends_even_if_the_coordinator_disconnects_meanwhile() -> None:
                     await link.close()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(meet())
+        runner.run(scenario())
 
 
-def test_a_coordinator_that_reads_nothing_costs_its_nodes_a_bounded_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unread_messages_to_the_coordinator_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator_link, "UNREAD_BYTES_MAX", 1 << 20)
 
-    async def meet() -> None:
-        met, over = asyncio.Semaphore(0), asyncio.Event()
+    async def scenario() -> None:
+        accepted, finished = asyncio.Semaphore(0), asyncio.Event()
 
         async def read_nothing(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            met.release()
-            await over.wait()
+            accepted.release()
+            await finished.wait()
             writer.close()
 
         async with await asyncio.start_server(read_nothing, "127.0.0.1", 0) as server:
             link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), lambda _: None, fail)
             link.start()
-            await met.acquire()
-            said = 0
+            await accepted.acquire()
+            sent = 0
             while link.send(Stop(100_000 * "x")):
-                said += 1
+                sent += 1
                 await asyncio.sleep(0)
-            assert said > 10
-            await met.acquire()  # it comes again
-            over.set()
+            assert sent > 10
+            await accepted.acquire()  # it reconnects
+            finished.set()
             await link.close()
 
-    asyncio.run(meet())
+    asyncio.run(scenario())
 
 
-def test_a_coordinator_that_answers_no_heartbeat_gets_a_new_greeting(caplog: pytest.LogCaptureFixture) -> None:
-    """A connection may lead nowhere without an end or a reset: only that nothing comes tells."""
+def test_unanswered_heartbeats_lead_to_a_new_connection(caplog: pytest.LogCaptureFixture) -> None:
+    """A connection may be dead without being closed or reset. Only the missing answers show it."""
 
-    async def meet() -> None:
-        met, over = asyncio.Semaphore(0), asyncio.Event()
-        words: list[Stop] = [Stop("welcome")]
-        heard: list[object] = []
+    async def scenario() -> None:
+        accepted, finished = asyncio.Semaphore(0), asyncio.Event()
+        answers: list[Stop] = [Stop("welcome")]
+        received: list[object] = []
 
-        async def say_one_thing(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            if words:
-                writer.write(pack(words.pop()))
-            met.release()
-            await over.wait()
+        async def send_once(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            if answers:
+                writer.write(pack(answers.pop()))
+            accepted.release()
+            await finished.wait()
             writer.close()
 
-        async with await asyncio.start_server(say_one_thing, "127.0.0.1", 0) as server:
-            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), heard.append, fail)
+        async with await asyncio.start_server(send_once, "127.0.0.1", 0) as server:
+            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), received.append, fail)
             link.unanswered_max = 3
             link.start()
-            # One that lets in and says nothing at all may be stopped: it shall not find many when it goes on.
+            # A coordinator that accepts but sends nothing may be paused: open few connections to it meanwhile.
             for allowed in (3, 30, 30):
                 async with asyncio.timeout(10):
-                    await met.acquire()
-                    while not link.connected or not heard:
+                    await accepted.acquire()
+                    while not link.connected or not received:
                         await asyncio.sleep(0)
                 assert [link.send_heartbeat(Stop("alive")) for _ in range(allowed + 1)] == [True] * allowed + [False]
-            over.set()
+            finished.set()
             await link.close()
 
     with caplog.at_level(logging.WARNING):
-        asyncio.run(meet())
+        asyncio.run(scenario())
     assert [record.getMessage().partition("(")[2] for record in caplog.records] == [
         "it has answered none of 3 heartbeats); trying again"
     ]
 
 
 def test_any_message_of_the_coordinator_answers_earlier_heartbeats() -> None:
-    async def meet() -> None:
-        heard, over = asyncio.Queue[object](), asyncio.Event()
+    async def scenario() -> None:
+        received, finished = asyncio.Queue[object](), asyncio.Event()
 
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             while await reader.read(1000):
                 writer.write(pack(HeartbeatHeard()))
             writer.close()
             await writer.wait_closed()
-            over.set()
+            finished.set()
 
         async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), heard.put_nowait, fail)
+            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), received.put_nowait, fail)
             link.unanswered_max = 1
             link.start()
             async with asyncio.timeout(10):
                 for _ in range(10):
-                    assert await heard.get() == HeartbeatHeard()
+                    assert await received.get() == HeartbeatHeard()
                     assert link.send_heartbeat(Stop("alive"))
                 await link.close()
-                await over.wait()
+                await finished.wait()
 
-    asyncio.run(meet())
+    asyncio.run(scenario())
 
 
-def test_a_connection_that_does_not_come_about_is_not_waited_for_for_ever(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_connection_attempt_times_out(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(coordinator_link, "CONNECT_S_MAX", 0.05)
 
-    async def meet() -> None:
+    async def scenario() -> None:
         with socket.create_server(("127.0.0.1", 0), backlog=0) as server:
-            # Where so many wait to be let in, the system answers nobody else.
+            # With so many connections pending, the kernel does not answer further attempts.
             waiting = [socket.socket() for _ in range(4)]
-            for one in waiting:
-                one.setblocking(False)
-                one.connect_ex(server.getsockname())
+            for client in waiting:
+                client.setblocking(False)
+                client.connect_ex(server.getsockname())
             link = ControlLink(server.getsockname(), lambda: Stop("hello"), lambda _: None, fail)
             link.start()
             async with asyncio.timeout(10):
                 while not caplog.records:
                     await asyncio.sleep(0.01)
             await link.close()
-            for one in waiting:
-                one.close()
+            for client in waiting:
+                client.close()
 
     with caplog.at_level(logging.WARNING):
-        asyncio.run(meet())
+        asyncio.run(scenario())
     assert "(no answer within 0.05 s); trying again" in caplog.text

@@ -1,4 +1,4 @@
-"""Sources and sinks in step with the state of their process (R2)."""
+"""Sources and sinks stay consistent with the state of their process (R2)."""
 
 import threading
 from pathlib import Path
@@ -41,23 +41,23 @@ def test_R2_a_cut_between_two_records_of_a_poll_covers_only_the_first(tmp_path: 
         system = pair(sources={"in": source_of(tmp_path)})
         async with lone_node(tmp_path, system) as node:
 
-            def photograph(ctx: Any, channel: str, record: Any) -> None:
+            def receive(ctx: Any, channel: str, record: Any) -> None:
                 if record == 2:
                     ctx.snapshot()
 
-            node.process.on_receive = photograph
+            node.process.on_receive = receive
             source_of(tmp_path, 1, 2, 3)
             started = await node.link.handle(SnapshotStarted)
             await node.received(1, 2, 3)
             capture = node.timeline.captures.open[started.snapshot]
             assert offset(capture.sources["in"]) == len("1\n2\n")
-            assert capture.captured.position == 3  # the start, and two records
+            assert capture.captured.position == 3  # the start event and two records
             assert read_so_far(node) == len("1\n2\n3\n")
 
     run(scenario())
 
 
-def test_R2_records_wait_while_a_peer_is_slow_and_are_not_read_in_a_cut(tmp_path: Path) -> None:
+def test_R2_records_delayed_by_a_slow_peer_are_unread_in_a_cut(tmp_path: Path) -> None:
     async def scenario() -> None:
         system = pair(sources={"in": source_of(tmp_path)})
         async with lone_node(tmp_path, system, **SLOW) as node:
@@ -76,8 +76,8 @@ def test_R2_records_wait_while_a_peer_is_slow_and_are_not_read_in_a_cut(tmp_path
     run(scenario())
 
 
-def test_R2_a_process_that_emits_without_a_sink_ends(tmp_path: Path) -> None:
-    """Its output would be lost, and nobody would know."""
+def test_R2_emitting_without_a_sink_ends_the_node(tmp_path: Path) -> None:
+    """Otherwise its output would be lost silently."""
 
     async def scenario() -> None:
         system = pair(sinks={"out": FileSink(tmp_path / "out.jsonl", process="a")})
@@ -185,7 +185,7 @@ def test_output_above_its_memory_bound_stops_delivery(tmp_path: Path, monkeypatc
             node.process.on_receive = lambda ctx, channel, message: ctx.emit(message)
             for first in range(100_000_000, 100_000_400, 4):
                 node.source.send(*range(first, first + 4))  # ten bytes each
-            # Tried again and again, though nobody emits anything more.
+            # It is retried, although nothing more is emitted.
             await until(lambda: len(tried) > 10)
             assert not node.timeline.scheduler.may_deliver
             assert sink.buffered_bytes == 1000
@@ -202,7 +202,7 @@ def test_output_above_its_memory_bound_stops_delivery(tmp_path: Path, monkeypatc
     run(scenario())
 
 
-def test_a_frame_with_much_output_does_not_wait_for_the_retry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_output_of_one_frame_does_not_wait_for_the_retry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(external_io, "STAGE_AGAIN_S", 3600)
 
     async def scenario() -> None:

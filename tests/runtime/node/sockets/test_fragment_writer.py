@@ -1,4 +1,4 @@
-"""A fragment on disk: deltas, reused blobs, and where values are hashed (E4, E5)."""
+"""A fragment on disk: deltas, reused blobs, and the thread that hashes values (E4, E5)."""
 
 import threading
 from collections.abc import Iterator
@@ -71,9 +71,7 @@ def test_E5_the_full_state_is_written_if_deltas_exceed_half_of_it(tmp_path: Path
     run(scenario())
 
 
-def test_E4_slices_are_made_while_the_disk_is_busy_and_do_not_pile_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_E4_slices_are_bounded_while_the_disk_is_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, gate = [], threading.Event()
     slices, append = Frozen.slices, BlobWriter.append
 
@@ -82,12 +80,12 @@ def test_E4_slices_are_made_while_the_disk_is_busy_and_do_not_pile_up(
             made.append(piece)
             yield piece
 
-    def held(blob: BlobWriter, piece: bytes) -> None:
+    def delayed(blob: BlobWriter, piece: bytes) -> None:
         assert gate.wait(20)
         append(blob, piece)
 
     monkeypatch.setattr(Frozen, "slices", counted)
-    monkeypatch.setattr(BlobWriter, "append", held)
+    monkeypatch.setattr(BlobWriter, "append", delayed)
     monkeypatch.setattr(fragment_writer, "WRITING_MAX", 3)
 
     async def scenario() -> None:
@@ -113,7 +111,7 @@ def test_E4_slices_are_made_while_the_disk_is_busy_and_do_not_pile_up(
 def test_E4_large_values_are_hashed_off_the_event_loop_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """E4: a value of many megabytes is one slice, and would hold the loop for as long as its hash takes."""
+    """E4: a value of many megabytes is one slice. Hashing it on the event loop would block the loop."""
     hashed: list[tuple[int, bool]] = []
     appended: list[bytes] = []
     hash_piece, append = BlobWriter.hash, BlobWriter.append
@@ -150,7 +148,7 @@ def test_E4_large_values_are_hashed_off_the_event_loop_in_order(
     }
 
 
-def test_S2_a_plain_state_that_has_not_changed_is_its_parents_blob(tmp_path: Path) -> None:
+def test_S2_an_unchanged_plain_state_reuses_its_parents_blob(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path) as node:
             first = (await committed(node, 1)).record
@@ -160,8 +158,8 @@ def test_S2_a_plain_state_that_has_not_changed_is_its_parents_blob(tmp_path: Pat
             await node.received(1)
             third = (await committed(node, 3)).record
             assert third.state != first.state
-            place = Path(node.coordinator.store.url) / blob_name(third.state)
-            assert place.is_file()
+            path = Path(node.coordinator.store.url) / blob_name(third.state)
+            assert path.is_file()
 
     run(scenario())
 

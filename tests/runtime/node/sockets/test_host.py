@@ -31,7 +31,7 @@ from strobe.runtime.messages.control import Heartbeat, Stop
 from strobe.runtime.node import external_io
 
 
-def test_R1_messages_in_flight_are_received_first_and_once(tmp_path: Path) -> None:
+def test_R1_a_rollback_undoes_messages_after_the_snapshot(tmp_path: Path) -> None:
     async def scenario() -> None:
         system = pair()
         async with coordinating(tmp_path, system) as coordinator:
@@ -52,7 +52,7 @@ def test_R1_messages_in_flight_are_received_first_and_once(tmp_path: Path) -> No
 
 
 def test_R1_a_restart_from_the_beginning_has_the_initial_state(tmp_path: Path) -> None:
-    """Where nothing was committed yet, a crash of one takes everybody back to the start: also those who live on."""
+    """Without a committed snapshot, a rollback resets every process to its initial state, although it keeps running."""
 
     async def scenario() -> None:
         system = pair()
@@ -70,7 +70,7 @@ def test_R1_a_restart_from_the_beginning_has_the_initial_state(tmp_path: Path) -
 
 
 class SlowSource(Source):
-    """Its `open` waits for a test's word."""
+    """A source whose `open` blocks until `may_open` is set."""
 
     process = "a"
 
@@ -108,7 +108,7 @@ def test_an_epoch_superseded_during_its_restore_leaves_nothing(tmp_path: Path) -
             await until(source.opening.is_set)
             outgoing_links = [task for task in asyncio.all_tasks() if task.get_name() == "link a->b"]
             coordinator.restore(link, 2)
-            coordinator.restore(link, 1)  # comes late, and is over
+            coordinator.restore(link, 1)  # a late order of an earlier epoch
             await until(lambda: a.epoch == 2)
             source.may_open.set()
             await link.handle(Drained)
@@ -122,7 +122,7 @@ def test_an_epoch_superseded_during_its_restore_leaves_nothing(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("code", [0, 1])
-def test_it_can_be_stopped_while_it_restores(tmp_path: Path, code: int) -> None:
+def test_a_node_can_be_stopped_during_a_restore(tmp_path: Path, code: int) -> None:
     async def scenario() -> None:
         source = SlowSource()
         async with coordinating(tmp_path, pair(sources={"slow": source})) as coordinator:
@@ -139,7 +139,7 @@ def test_it_can_be_stopped_while_it_restores(tmp_path: Path, code: int) -> None:
 
 
 def test_orders_of_an_epoch_wait_until_it_has_been_restored(tmp_path: Path) -> None:
-    """Duty 9: in their order; those of the epoch before are not among them."""
+    """Duty 9: they are applied in order. Waiting orders of the previous epoch are dropped."""
 
     async def scenario() -> None:
         source = SlowSource()
@@ -176,8 +176,8 @@ def test_R2_a_commit_received_with_a_rollback_releases_its_output(tmp_path: Path
     run(scenario())
 
 
-def test_a_heartbeat_claims_no_position_while_there_is_no_timeline(tmp_path: Path) -> None:
-    """Else the jump to the restored position would look like a million events a second."""
+def test_a_heartbeat_has_no_position_without_a_timeline(tmp_path: Path) -> None:
+    """Otherwise the jump to the restored position would look like a very high event rate."""
 
     async def scenario() -> None:
         source = SlowSource()
@@ -198,7 +198,7 @@ def test_a_heartbeat_claims_no_position_while_there_is_no_timeline(tmp_path: Pat
 
 
 def joined(view: View, number: int, process: str) -> View:
-    """`view`, in which `process` has joined with new channels."""
+    """Return `view` after `process` has joined, with new channels."""
     channels = tuple(
         msgspec.structs.replace(spec, incarnation=number) if process in (spec.source, spec.target) else spec
         for spec in view.channels
@@ -225,7 +225,7 @@ def test_E2_the_last_messages_of_a_leaving_process_arrive(tmp_path: Path, monkey
             assert scripted(system, "c").messages == ["for you"]
             assert scripted(system, "a").messages == ["all I have"]
             assert hosts[0].application.context.outputs == ("a->b",)  # type: ignore[attr-defined]
-            # Nothing more is read from outside for a process whose last event is over.
+            # After its last event, a process reads nothing more from its sources.
             (tmp_path / "in.jsonl").write_text("1\n2\n")
             for _ in range(20):
                 await asyncio.sleep(0)
@@ -266,7 +266,7 @@ def test_E2_a_joining_process_begins_with_its_first_view(tmp_path: Path) -> None
     run(scenario())
 
 
-def test_R1_one_that_joined_later_forgets_everything_and_joins_again(tmp_path: Path) -> None:
+def test_R1_a_process_that_joined_later_is_reset_and_joins_again(tmp_path: Path) -> None:
     async def scenario() -> None:
         (tmp_path / "in.jsonl").write_text("1\n")
         system = trio(sources={"in": FileSource(tmp_path / "in.jsonl", process="c")})

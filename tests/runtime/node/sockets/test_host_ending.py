@@ -1,4 +1,4 @@
-"""How a node ends: what its program raises, and what cannot be restored, it says before it goes."""
+"""How a node ends: it first reports the error of its handler, or the state that it cannot restore."""
 
 import asyncio
 import sys
@@ -20,7 +20,9 @@ from strobe.protocol.coordinator.messages import (
 from strobe.runtime.messages.control import Failed
 
 
-def test_a_handler_that_raises_ends_the_node_and_is_located(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_handler_that_raises_ends_the_node_with_its_location(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     def fail(ctx: Context, channel: str, message: Any) -> None:
         ctx.send("b->a", "half of it")
         raise KeyError("amount")
@@ -77,11 +79,11 @@ def too_deep(*_: Any) -> None:
     too_deep()
 
 
-class OfItsOwn(BaseException):
-    """What a library may raise past every `except Exception`."""
+class LibraryExit(BaseException):
+    """An error of a library that `except Exception` does not catch."""
 
 
-ODD_FAILURES = [GeneratorExit(), KeyboardInterrupt(), StopIteration(1), MemoryError("no room"), OfItsOwn("stop")]
+ODD_FAILURES = [GeneratorExit(), KeyboardInterrupt(), StopIteration(1), MemoryError("no room"), LibraryExit("stop")]
 
 
 def raising(error: BaseException) -> Callable[..., None]:
@@ -92,34 +94,34 @@ def raising(error: BaseException) -> Callable[..., None]:
 
 
 ODD_HANDLERS = [cancelled, exiting, too_deep, *map(raising, ODD_FAILURES)]
-ODD_REASONS = ["CancelledError", "SystemExit: 0", "RecursionError", *(type(one).__name__ for one in ODD_FAILURES)]
+ODD_REASONS = ["CancelledError", "SystemExit: 0", "RecursionError", *(type(error).__name__ for error in ODD_FAILURES)]
 
 
-@pytest.mark.parametrize("where", ["receive", "timer", "start", "leave"])
-@pytest.mark.parametrize(("handler", "told"), list(zip(ODD_HANDLERS, ODD_REASONS, strict=True)), ids=ODD_REASONS)
+@pytest.mark.parametrize("event", ["receive", "timer", "start", "leave"])
+@pytest.mark.parametrize(("handler", "expected"), list(zip(ODD_HANDLERS, ODD_REASONS, strict=True)), ids=ODD_REASONS)
 def test_any_error_of_a_handler_ends_the_node_with_its_reason(
-    tmp_path: Path, where: str, handler: Callable[..., None], told: str
+    tmp_path: Path, event: str, handler: Callable[..., None], expected: str
 ) -> None:
-    """What was half done by then must not count as done; and nobody has cancelled the node, nor asked it to end."""
+    """A half-finished event must not count as done. A SystemExit or CancelledError is an error of the handler, too."""
 
     async def scenario() -> None:
         system = pair()
         process = scripted(system, "b")
-        setattr(process, where, handler)
+        setattr(process, event, handler)
         async with coordinating(tmp_path, system) as coordinator:
-            if where == "start":
+            if event == "start":
                 coordinator.run("b")
                 coordinator.restore(await coordinator.registered("b"), 1, None)
             else:
                 a, b = await coordinator.started("a", "b")
                 a.application.context.send("a->b", 1)  # type: ignore[attr-defined]
                 b.application.context.set_timer("soon", 0.0)  # type: ignore[attr-defined]
-                if where == "leave":
+                if event == "leave":
                     for name in ("a", "b"):
                         coordinator.links[name].send(InstallView(name, View(2, ("a",), ())))
             failed = await coordinator.links["b"].handle(Failed)
             assert await coordinator.ended("b") == 1
-            assert failed.reason.startswith(told)
+            assert failed.reason.startswith(expected)
             assert f"in {handler.__name__}()" in failed.reason
 
     run(scenario())
@@ -145,7 +147,7 @@ def test_a_state_that_cannot_be_restored_ends_the_node_with_the_reason(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "expected"),
     [
         (KeyError("balance"), "KeyError: 'balance'"),
         (SystemExit(3), "SystemExit: 3"),
@@ -153,7 +155,7 @@ def test_a_state_that_cannot_be_restored_ends_the_node_with_the_reason(tmp_path:
         (asyncio.CancelledError(), "CancelledError"),
     ],
 )
-def test_E9_a_restore_that_raises_ends_the_node_for_good(tmp_path: Path, error: BaseException, told: str) -> None:
+def test_E9_a_restore_that_raises_ends_the_node_for_good(tmp_path: Path, error: BaseException, expected: str) -> None:
     def fail(state: Any) -> None:
         raise error
 
@@ -166,7 +168,7 @@ def test_E9_a_restore_that_raises_ends_the_node_for_good(tmp_path: Path, error: 
             coordinator.restore(coordinator.links["a"], 2, taken)
             refused = await coordinator.links["a"].handle(CannotRestore)
             assert await coordinator.ended("a") == 1
-            assert f"snapshot {taken}: restore() of process 'a' fails: {told}" in refused.reason
+            assert f"snapshot {taken}: restore() of process 'a' fails: {expected}" in refused.reason
             assert "in fail()" in refused.reason
 
     run(scenario())

@@ -40,7 +40,7 @@ from strobe.storage.entries.log_file import encode_entry, entry_name
 
 @contextmanager
 def outage(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No node can reach the store."""
+    """Make the store unreachable for all nodes."""
 
     def unreachable(url: str, **_: object) -> Store:
         raise StoreError(url, "is unreachable (503, after 5 tries)")
@@ -51,15 +51,15 @@ def outage(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 async def waiting(link: Link) -> str:
-    """Return what it says that it waits for."""
+    """Wait until the node reports that it is waiting, and return what for."""
     while not (heartbeat := await link.handle(Heartbeat)).waiting:
         pass
-    assert heartbeat.epoch == 0  # it has no position meanwhile
+    assert heartbeat.epoch == 0  # without a timeline it has no position
     return str(heartbeat.waiting)
 
 
 def test_R1_a_node_waits_for_an_unreachable_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rollback in which everybody must read the store: one that is away for a while costs that while."""
+    """In a rollback every node reads the store. An outage only delays the rollback."""
 
     async def scenario() -> None:
         system = pair()
@@ -80,7 +80,7 @@ def test_R1_a_node_waits_for_an_unreachable_store(tmp_path: Path, monkeypatch: p
     run(scenario())
 
 
-def test_another_order_ends_the_waiting_for_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_order_ends_the_wait_for_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         async with coordinating(tmp_path, pair(), heartbeat_s=0.01) as coordinator:
             a, _ = await coordinator.started("a", "b")
@@ -89,7 +89,7 @@ def test_another_order_ends_the_waiting_for_the_store(tmp_path: Path, monkeypatc
             with outage(monkeypatch):
                 coordinator.restore(link, 2, taken)
                 await waiting(link)
-                coordinator.restore(link, 3)  # to the beginning: nothing is read for that
+                coordinator.restore(link, 3)  # to the beginning, which needs no read
                 await link.handle(Drained)
                 assert a.timeline is not None
                 assert a.timeline.epoch == 3
@@ -102,8 +102,8 @@ def test_another_order_ends_the_waiting_for_the_store(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("restored", [False, True])
-def test_R2_output_that_another_process_still_holds_is_waited_for(tmp_path: Path, restored: bool) -> None:
-    """The one before it may still live on another host, or be stopped: that passes, and is no snapshot that misfits."""
+def test_R2_a_node_waits_for_output_that_another_process_holds(tmp_path: Path, restored: bool) -> None:
+    """The previous instance may be paused or run elsewhere. That is temporary: the snapshot is still restorable."""
 
     async def scenario() -> None:
         system = pair(sinks={"out": FileSink(tmp_path / "out.jsonl", process="a")})
@@ -134,14 +134,14 @@ def test_a_node_reads_only_the_log_entry_of_the_commit(tmp_path: Path) -> None:
             commit = coordinator.store.entry_ref(coordinator.store.state().committed[taken].position)
             for file in Path(coordinator.store.url, "log").iterdir():
                 if file.name != f"{commit.position:020d}.json":
-                    file.unlink()  # who reads the log from its beginning finds none
+                    file.unlink()  # a read of the log from its beginning would find nothing
             await coordinator.begin("ab", taken, epoch=2, commit=commit)
 
     run(scenario())
 
 
 def test_E9_a_node_restores_only_the_entry_the_coordinator_read(tmp_path: Path) -> None:
-    """The chain is not read, but the checksum of its end is told: a replaced entry is found all the same (S2)."""
+    """The node reads only this entry, and detects a replaced one by the checksum that the coordinator sends (S2)."""
 
     async def scenario() -> None:
         async with coordinating(tmp_path, pair()) as coordinator:
@@ -176,32 +176,32 @@ def test_a_final_refusal_ends_a_node_and_a_temporary_one_is_retried(tmp_path: Pa
 
 
 def test_E7_a_node_ignores_the_coordinator_of_another_store(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """E7: also where that one lets it in."""
+    """E7: even if that coordinator accepts it."""
 
     async def scenario() -> None:
         async with coordinating(tmp_path, pair()) as coordinator:
             host = coordinator.run("a")
             await coordinator.begin(["a"])
-            life, own = host.timeline, coordinator.store.header
+            timeline, header = host.timeline, coordinator.store.header
             assert coordinator.links["a"].register.system == ""
-            coordinator.store.header = msgspec.structs.replace(own, store="another")
+            coordinator.store.header = msgspec.structs.replace(header, store="another")
             link = coordinator.links["a"]
             link.writer.close()
             for _ in range(3):
                 link = await coordinator.registered("a", after=link)
                 link.send(Reset("a"))
-                assert (link.register.system, link.register.epoch) == (own.store, 1)
-            coordinator.store.header = own
-            back = await coordinator.registered("a", after=link)
-            coordinator.restore(back, 1)
-            await back.handle(Drained)
-            assert host.timeline is life
+                assert (link.register.system, link.register.epoch) == (header.store, 1)
+            coordinator.store.header = header
+            reconnected = await coordinator.registered("a", after=link)
+            coordinator.restore(reconnected, 1)
+            await reconnected.handle(Drained)
+            assert host.timeline is timeline
 
     run(scenario())
     assert caplog.text.count("another system") == 1
 
 
-def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+def test_a_port_in_use_is_named_in_the_error(tmp_path: Path) -> None:
     async def scenario() -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
@@ -214,17 +214,17 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "expected"),
+    ("options", "expected"),
     [
         ({}, "127.0.0.1"),
         ({"listen": ("0.0.0.0", 0)}, socket.gethostname()),
         ({"listen": ("0.0.0.0", 0), "advertise": "branch-a.example"}, "branch-a.example"),
     ],
 )
-def test_peers_get_the_advertised_address(tmp_path: Path, how: dict[str, Any], expected: str) -> None:
+def test_peers_get_the_advertised_address(tmp_path: Path, options: dict[str, Any], expected: str) -> None:
     async def scenario() -> None:
         async with coordinating(tmp_path, pair()) as coordinator:
-            coordinator.run("a", **how)
+            coordinator.run("a", **options)
             link = await coordinator.registered("a")
             assert link.register.address[0] == expected
             assert link.register.address[1] > 0
@@ -243,7 +243,7 @@ def test_the_store_can_be_a_url_and_another_path_on_another_host(tmp_path: Path)
     run(scenario())
 
 
-def test_it_returns_with_its_state_when_the_connection_was_lost(tmp_path: Path) -> None:
+def test_a_node_keeps_its_state_when_it_reconnects(tmp_path: Path) -> None:
     async def scenario() -> None:
         system = pair()
         async with coordinating(tmp_path, system) as coordinator:
@@ -255,7 +255,7 @@ def test_it_returns_with_its_state_when_the_connection_was_lost(tmp_path: Path) 
             assert second.register.instance == first.register.instance
             a.application.context.send("a->b", 1)  # type: ignore[attr-defined]
             await until(lambda: scripted(system, "b").messages == [1])
-            # Asked once more for what it has stored, it says so again (duty 5).
+            # On a repeated order it reports again.
             second.send(InstallView("a", coordinator.view))
             assert (await second.handle(Drained)).view == 1
 
@@ -268,14 +268,14 @@ def test_E7_a_stored_fragment_is_reported_again_on_request(tmp_path: Path) -> No
         async with coordinating(tmp_path, system) as coordinator:
             await coordinator.started("a", "b")
             begun = coordinator.log_begin("a")
-            ask = RequestRecording("a", begun.snapshot, 1)
+            request = RequestRecording("a", begun.snapshot, 1)
             coordinator.links["b"].send(begun)
-            coordinator.links["a"].send(begun, ask)
+            coordinator.links["a"].send(begun, request)
             first = await coordinator.stored("a", begun.snapshot)
-            coordinator.links["a"].send(ask)
+            coordinator.links["a"].send(request)
             assert await coordinator.stored("a", begun.snapshot) == first
             coordinator.links["a"].send(
-                ReportOutcome("a", begun.snapshot, False), ask, InstallView("a", coordinator.view)
+                ReportOutcome("a", begun.snapshot, False), request, InstallView("a", coordinator.view)
             )
             await coordinator.links["a"].handle(Drained)
             assert len(coordinator.links["a"].said(FragmentStored)) == 2
@@ -284,7 +284,7 @@ def test_E7_a_stored_fragment_is_reported_again_on_request(tmp_path: Path) -> No
 
 
 def test_a_peer_may_reconnect_for_a_lost_last_acknowledgement(tmp_path: Path) -> None:
-    """E2: a channel that has ended here is known for as long as the epoch lasts."""
+    """E2: an ended channel stays known until the end of the epoch."""
 
     async def scenario() -> None:
         system = trio()

@@ -1,4 +1,4 @@
-"""A program with its own loop: messages, cuts, atomic sections."""
+"""A program with its own event loop: messages, cuts and atomic stretches."""
 
 import asyncio
 from pathlib import Path
@@ -26,7 +26,7 @@ from strobe.protocol.coordinator.messages import (
 from strobe.runtime.messages.control import ProcessRecorded, Stop
 
 
-def test_messages_come_by_frame_and_the_loop_ends_on_stop(tmp_path: Path) -> None:
+def test_messages_arrive_frame_by_frame_until_stop(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with own_loop(tmp_path) as own:
             own.source.send(1, 2)
@@ -48,7 +48,7 @@ def test_messages_come_by_frame_and_the_loop_ends_on_stop(tmp_path: Path) -> Non
     run(scenario())
 
 
-def test_a_capture_that_returns_nothing_fails_the_start_and_the_cut(tmp_path: Path) -> None:
+def test_a_capture_that_returns_none_fails_the_start_or_snapshot(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with coordinating(tmp_path, pair()) as coordinator:
             entering = asyncio.create_task(connect(coordinator, Adder(), capture=lambda: None).__aenter__())
@@ -65,16 +65,16 @@ def test_a_capture_that_returns_nothing_fails_the_start_and_the_cut(tmp_path: Pa
     run(scenario())
 
 
-def test_a_program_may_exit_whenever_a_signal_bids_it_to(tmp_path: Path) -> None:
-    """The signal may come in the middle of what Strobe does on the program's loop: that is no failure of the node."""
+def test_a_signal_may_end_the_program_at_any_time(tmp_path: Path) -> None:
+    """The signal may arrive while a callback of Strobe runs on the program's loop. That is no failure of the node."""
 
-    def bid() -> None:
+    def exit_on_signal() -> None:
         raise SystemExit(7)
 
     async def scenario() -> None:
         async with own_loop(tmp_path) as own:
             with pytest.raises(SystemExit, match="7"):
-                own.timeline.scheduler.attempt(bid)
+                own.timeline.scheduler.attempt(exit_on_signal)
             assert own.node._host.problem is None
             own.node.send("b->a", 1)
 
@@ -90,8 +90,8 @@ def test_emitting_without_a_sink_raises_at_once(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_other_awaits_of_a_program_notice_the_end(tmp_path: Path) -> None:
-    """StopAsyncIteration passes through tasks and timeouts as it is."""
+def test_a_request_in_a_task_with_a_timeout_ends_on_stop(tmp_path: Path) -> None:
+    """StopAsyncIteration passes through tasks and timeouts unchanged."""
 
     async def scenario() -> None:
         async with own_loop(tmp_path) as own:
@@ -124,7 +124,7 @@ def test_no_cut_falls_between_a_delivery_and_the_next_request(tmp_path: Path) ->
             first = own.record(1)
             own.source.mark(2)
             own.source.send(5)
-            await own.heard()
+            await own.until_received()
             await asyncio.sleep(0)
             own.adder.sum.total += sum(messages)
             own.node.send("b->a", "half")
@@ -167,22 +167,22 @@ def test_snapshots_inside_atomic_wait_and_have_different_names(tmp_path: Path) -
 
 
 def test_an_await_inside_atomic_is_refused_and_no_cut_falls_there(tmp_path: Path) -> None:
-    """Whoever asks for messages has ended its event, and may be given a frame that brings a cut with it."""
+    """A requested frame may cause a cut, so no frame is delivered inside a stretch, not even to another task."""
 
-    async def let_ask(own: Own) -> None:
+    async def request_inside(own: Own) -> None:
         with own.node.atomic():
             with pytest.raises(UsageError, match="messages are requested from node b inside `atomic`"):
                 await asyncio.create_task(own.node.__anext__())
             own.record(1)
-            await own.heard()
+            await own.until_received()
             assert not own.timeline.captures.open
 
-    async def let_come(own: Own) -> None:
+    async def receive_inside(own: Own) -> None:
         with own.node.atomic():
             own.source.send(2)
             await until(lambda: own.timeline.inbox)
             own.record(2)
-            await own.heard()
+            await own.until_received()
             assert len(own.timeline.captures.open) == 1
 
     async def scenario() -> None:
@@ -190,15 +190,15 @@ def test_an_await_inside_atomic_is_refused_and_no_cut_falls_there(tmp_path: Path
             own.source.send(1)
             await own.node.__anext__()
             with pytest.raises(UsageError, match="node b: something was awaited inside `atomic`"):
-                await let_ask(own)
-            # The event of the message goes on.
+                await request_inside(own)
+            # The event of the received message continues.
             assert not own.timeline.captures.open
-            asking = asyncio.create_task(own.node.__anext__())
+            request = asyncio.create_task(own.node.__anext__())
             await own.link.handle(ProcessRecorded)
             with pytest.raises(UsageError, match="node b: something was awaited inside `atomic`"):
-                await let_come(own)
+                await receive_inside(own)
             assert len(own.timeline.captures.open) == 2
-            assert await asking == ("a->b", [2])
+            assert await request == ("a->b", [2])
 
     run(scenario())
 
@@ -215,7 +215,7 @@ def test_send_must_not_be_awaited_inside_atomic_even_with_room(tmp_path: Path) -
     run(scenario())
 
 
-def test_stretches_of_two_tasks_that_await_inside_are_over_when_both_are(tmp_path: Path) -> None:
+def test_overlapping_stretches_end_when_both_tasks_leave_them(tmp_path: Path) -> None:
     async def stretch(own: Own, end: asyncio.Event) -> None:
         with own.node.atomic():
             await end.wait()
@@ -225,7 +225,7 @@ def test_stretches_of_two_tasks_that_await_inside_are_over_when_both_are(tmp_pat
             ends = [asyncio.Event(), asyncio.Event()]
             stretches = [asyncio.create_task(stretch(own, end)) for end in ends]
             await asyncio.sleep(0)
-            # A stretch that awaits nothing is in order, also inside of theirs; and so is one in each turn.
+            # A stretch without an await is allowed, also while others are open.
             with own.node.atomic():
                 own.node.send("b->a", 1)
             for end, waiting in zip(ends, stretches, strict=True):
@@ -234,6 +234,7 @@ def test_stretches_of_two_tasks_that_await_inside_are_over_when_both_are(tmp_pat
                 with pytest.raises(UsageError, match="awaited inside `atomic`"):
                     await waiting
             assert own.program.quiet
+            # So is one in each event-loop iteration.
             for _ in range(3):
                 await asyncio.sleep(0)
                 with own.node.atomic(), own.node.atomic():
@@ -248,7 +249,7 @@ def test_stretches_of_two_tasks_that_await_inside_are_over_when_both_are(tmp_pat
     run(scenario())
 
 
-def test_an_atomic_stretch_that_fails_is_over(tmp_path: Path) -> None:
+def test_an_exception_ends_an_atomic_stretch(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with own_loop(tmp_path) as own:
             with pytest.raises(ZeroDivisionError), own.node.atomic():
@@ -265,11 +266,11 @@ def test_a_cancelled_request_loses_no_messages(tmp_path: Path) -> None:
                 await asyncio.wait_for(own.node.__anext__(), 0.001)
             own.source.send(1)
             timeline = own.timeline
-            await until(lambda: timeline.inbox)  # it is kept, and the program is in no event
+            await until(lambda: timeline.inbox)  # it is queued, and the program is between events
             assert own.program.quiet
             own.record(1)
             await own.link.handle(ProcessRecorded)
-            # Cancelled when the messages were handed over already: they come the next time.
+            # Cancelled after the messages were handed over: the next request returns them.
             waiting = asyncio.create_task(own.node.__anext__())
             cancel_when_handed_over(own.program, waiting)
             with pytest.raises(asyncio.CancelledError):

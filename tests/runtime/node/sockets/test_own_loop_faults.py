@@ -1,4 +1,4 @@
-"""A program with its own loop: rollbacks, failures, leaving, settings."""
+"""A program with its own event loop: rollbacks, failures, leaving, settings."""
 
 import asyncio
 import os
@@ -49,7 +49,7 @@ def test_R1_a_rollback_waits_for_the_event_and_drops_its_messages(tmp_path: Path
             own.node.send("b->a", "nowhere")
             own.node.emit("nowhere")
             assert own.node.snapshot() is None
-            asking = asyncio.create_task(own.node.__anext__())
+            request = asyncio.create_task(own.node.__anext__())
             while (await own.link.handle(Drained)).view != 1:
                 pass
             await until(lambda: own.program.timeline is not None)
@@ -59,7 +59,7 @@ def test_R1_a_rollback_waits_for_the_event_and_drops_its_messages(tmp_path: Path
             assert own.timeline.protocol.outgoing["b->a"].count == 0
             own.source = own._source(EPOCH + 1)
             own.source.send(7)
-            assert await asking == ("a->b", [7])
+            assert await request == ("a->b", [7])
 
     run(scenario())
 
@@ -145,7 +145,7 @@ def test_a_restore_that_fails_ends_the_node_with_the_reason(tmp_path: Path) -> N
     run(scenario())
 
 
-def test_E3_a_capture_that_fails_costs_the_snapshot_and_not_the_program(tmp_path: Path) -> None:
+def test_E3_a_failing_capture_fails_the_snapshot_not_the_program(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with own_loop(tmp_path) as own:
             own.program._capture = lambda: 1 // 0
@@ -174,11 +174,11 @@ def test_R2_a_program_gets_the_records_of_a_source_as_one_list(tmp_path: Path) -
 def test_E7_captures_expire_during_an_endless_event(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with own_loop(tmp_path, patience_s=0.05) as own:
-            asking = asyncio.create_task(own.node.__anext__())
+            request = asyncio.create_task(own.node.__anext__())
             own.record(1)
             await own.link.handle(ProcessRecorded)
             own.source.send(1)
-            await asking  # from now on it is in an event
+            await request  # from now on it is in an event
             await until(lambda: not own.timeline.captures.open)
             assert (await own.link.handle(RecordingFailed)).reason == "no outcome for 0.05 s"
 
@@ -198,16 +198,16 @@ def test_R4_the_trace_of_a_program_assigns_messages_to_events(tmp_path: Path) ->
             with own.node.atomic():
                 own.node.send("b->a", "and so is this")
             own.record(1)
-            asking = asyncio.create_task(own.node.__anext__())
+            request = asyncio.create_task(own.node.__anext__())
             await own.link.handle(ProcessRecorded)
             own.node.send("b->a", "behind the cut")
             with own.node.atomic():
                 own.node.send("b->a", "with the next")
                 own.node.send("b->a", "one")
-            asking.cancel()
+            request.cancel()
 
     run(scenario())
-    tracers[0]._thread.shutdown()  # when all is written
+    tracers[0]._thread.shutdown()  # waits until everything is written
     lines = lines_of(tmp_path / "store" / "run" / "trace" / "epoch-000003" / "b")
     assert [line for line in lines if line[1] == "send"] == [
         (1, "send", 1),
@@ -296,7 +296,7 @@ def test_E2_a_rollback_of_a_departure_ends_the_program(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_whoever_gives_up_connecting_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_cancelled_connect_leaves_nothing_behind(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with coordinating(tmp_path, pair()) as coordinator:
             with pytest.raises(TimeoutError):
@@ -307,7 +307,7 @@ def test_whoever_gives_up_connecting_leaves_nothing_behind(tmp_path: Path) -> No
     run(scenario())
 
 
-def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+def test_a_port_in_use_is_named_in_the_error(tmp_path: Path) -> None:
     async def scenario() -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
@@ -318,7 +318,7 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_it_listens_on_loopback_by_default(tmp_path: Path) -> None:
+def test_a_node_listens_on_loopback_by_default(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with own_loop(tmp_path) as own:
             place = ("127.0.0.1", own.link.register.address[1])
@@ -347,7 +347,7 @@ def test_connect_takes_addresses_and_modules_from_the_system_file(tmp_path: Path
     run(scenario())
 
 
-def test_G2_a_program_declares_by_an_object_called_at_each_cut() -> None:
+def test_G2_the_declarations_of_a_program_are_read_at_each_cut() -> None:
     class Waiting(Process):
         def waits_for(self) -> Waits | None:
             return Waits.all("a") if adder.sum.total else None
@@ -375,13 +375,13 @@ def test_V4_overtaken_frames_arriving_during_an_event_count_once(tmp_path: Path,
             own.source.overtake(1)
             await until(lambda: own.timeline.scheduler._orders)
             waiting = len(own.timeline.inbox)
-            await until(lambda: len(own.timeline.inbox) > waiting)  # the credit of the first lets another come
-            asking = asyncio.create_task(own.program.next_delivery())
+            await until(lambda: len(own.timeline.inbox) > waiting)  # the credit of the first frame lets another one in
+            request = asyncio.create_task(own.program.next_delivery())
             await until(lambda: begun.snapshot in own.timeline.captures.open)
             fragment = await own.timeline.captures.open[begun.snapshot].fragment
             assert fragment.received["a->b"].count == 1
             in_flight = own.timeline.captures.open[begun.snapshot].in_flight["a->b"]
             assert [item.frame.first_ordinal for item in in_flight] == list(range(2, 31))
-            assert await asking == ("a->b", [1])
+            assert await request == ("a->b", [1])
 
     run(scenario())

@@ -1,4 +1,4 @@
-"""The bound on what channel recording holds (E3): memory, then disk, then that snapshot is given up."""
+"""The bound on channel recordings (E3): first memory, then disk, then the snapshot is aborted."""
 
 import errno
 import threading
@@ -14,12 +14,12 @@ from strobe.protocol.values.log_entries import Manifest
 from strobe.runtime.node import recording_memory
 from strobe.storage.content.manifests import to_snapshot
 
-LOAD = bytes(1600)  # with what a frame takes beside its body, about 2,000 bytes each
+LOAD = bytes(1600)  # about 2,000 bytes per frame, with its overhead
 SMALL = {"recording_bytes_max": 40_000, "spill_bytes_max": 60_000, "frame_messages_max": 1}
 
 
 class SlowDisk:
-    """Nothing is put on disk until it may be."""
+    """A disk whose writes block until `go_on`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked, self._free, write = threading.Event(), threading.Event(), recording_memory._write
@@ -85,7 +85,7 @@ def test_E3_beyond_the_disk_bound_only_the_snapshot_is_aborted(tmp_path: Path) -
     run(scenario())
 
 
-def test_E3_the_bound_of_memory_holds_while_the_disk_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_E3_the_memory_bound_holds_while_the_disk_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = SlowDisk(monkeypatch)
 
     async def scenario() -> None:
@@ -116,11 +116,11 @@ def test_E3_the_overhead_of_small_frames_counts(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_E3_a_recording_that_waits_to_be_stored_is_under_the_bound(tmp_path: Path) -> None:
+def test_E3_a_recording_waiting_to_be_stored_counts_in_the_bound(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path, **SMALL) as node:
             disk = threading.Event()
-            node.host.writer.submit(disk.wait, 20)  # no state is stored meanwhile, so no frames are either
+            node.host.writer.submit(disk.wait, 20)  # blocks the storing of states, and so of frames
             first = await node.recorded(1)
             await send_while_recording(node, 8)
             node.source.mark(1)
@@ -141,7 +141,7 @@ def test_E3_a_recording_that_waits_to_be_stored_is_under_the_bound(tmp_path: Pat
     run(scenario())
 
 
-def test_E3_one_of_too_many_recordings_to_store_is_aborted(tmp_path: Path) -> None:
+def test_E3_with_too_many_unstored_recordings_one_is_aborted(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path, **{**SMALL, "spill_bytes_max": 0}) as node:
             disk = threading.Event()
@@ -164,7 +164,7 @@ def test_E3_one_of_too_many_recordings_to_store_is_aborted(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "error", [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("can't start new thread")]
 )
-def test_E3_a_full_disk_costs_the_snapshot_only(
+def test_E3_a_full_disk_fails_only_the_snapshot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def full(*_: Any) -> None:
@@ -185,7 +185,7 @@ def test_E3_a_full_disk_costs_the_snapshot_only(
     run(scenario())
 
 
-def test_of_several_snapshots_the_one_that_holds_most_is_given_up(tmp_path: Path) -> None:
+def test_the_snapshot_that_holds_the_most_is_aborted(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path, **SMALL) as node:
             first = await node.recorded(1)
@@ -202,7 +202,7 @@ def test_of_several_snapshots_the_one_that_holds_most_is_given_up(tmp_path: Path
     run(scenario())
 
 
-def test_a_rollback_while_a_spill_is_under_way_drops_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rollback_drops_a_spill_in_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = SlowDisk(monkeypatch)
 
     async def scenario() -> None:

@@ -1,4 +1,4 @@
-"""An event that never ends sending is stopped with an error that names its handler; what was sent before stands."""
+"""An event that sends without end is stopped by an error that names its handler. Messages already sent stay sent."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,7 +20,7 @@ BOUND = 1 << 20
 LOAD = b"x" * 1000
 TOO_MUCH = "more than 1,048,576 bytes in one event"
 ROUNDS = 200_000
-"""Far more than the bound allows of any of these, and an end for a run without a bound."""
+"""Far more rounds than the bound allows, but finite, so that a test also ends if the bound fails."""
 
 
 def sends(ctx: Context) -> None:
@@ -28,7 +28,7 @@ def sends(ctx: Context) -> None:
         ctx.send("b->a", LOAD)
 
 
-def sends_nothing_much(ctx: Context) -> None:
+def sends_small_messages(ctx: Context) -> None:
     for _ in range(20 * ROUNDS):
         ctx.send("b->a", 0)
 
@@ -38,7 +38,7 @@ def emits(ctx: Context) -> None:
         ctx.emit(1)
 
 
-def emits_much(ctx: Context) -> None:
+def emits_large_records(ctx: Context) -> None:
     for _ in range(ROUNDS):
         ctx.emit("x" * 10_000)
 
@@ -58,10 +58,10 @@ def asks_for_snapshots(ctx: Context) -> None:
         ctx.snapshot()
 
 
-RUNAWAYS = [sends, sends_nothing_much, emits, emits_much, sets_timers, sets_one_timer, asks_for_snapshots]
+RUNAWAYS = [sends, sends_small_messages, emits, emits_large_records, sets_timers, sets_one_timer, asks_for_snapshots]
 
 
-@pytest.mark.parametrize("runaway", RUNAWAYS, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("runaway", RUNAWAYS, ids=lambda function: function.__name__)
 def test_a_runaway_handler_ends_its_node_and_is_named(tmp_path: Path, runaway: Callable[[Context], None]) -> None:
     def receive(ctx: Context, channel: str, message: Any) -> None:
         runaway(ctx)
@@ -82,8 +82,8 @@ def test_a_runaway_handler_ends_its_node_and_is_named(tmp_path: Path, runaway: C
     assert reason.endswith(f"({Path(__file__).relative_to(Path.cwd())}:{line}, in {runaway.__name__}())")
 
 
-def test_events_that_send_much_one_after_the_other_are_not_stopped(tmp_path: Path) -> None:
-    """Each stays below the bound, and none of their frames leaves in between: a peer takes nothing."""
+def test_the_bound_counts_each_event_separately(tmp_path: Path) -> None:
+    """Each event stays below the bound. Together they exceed it, and no frame leaves, since a is not connected."""
 
     def receive(ctx: Context, channel: str, message: Any) -> None:
         for _ in range(900):
@@ -142,13 +142,13 @@ def test_a_program_that_sends_without_an_await_is_stopped(tmp_path: Path, stretc
 
             with pytest.raises(UsageError, match=TOO_MUCH):
                 (flood_in_one_stretch if stretch else flood)()
-            await asyncio.sleep(0)  # the loop turns: what was sent can go
+            await asyncio.sleep(0)  # one event-loop iteration, in which frames can leave
             own.node.send("b->a", 1)
 
     run(scenario())
 
 
-def test_a_program_that_awaits_room_may_send_any_amount_in_one_event(tmp_path: Path) -> None:
+def test_a_program_that_awaits_room_is_not_stopped(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with own_loop(tmp_path, event_bytes_max=1 << 16, backlog_bytes_max=1 << 14) as own:
             for _ in range(40):

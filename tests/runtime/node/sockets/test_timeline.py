@@ -1,4 +1,4 @@
-"""What waits for a process, and in which order it is taken: frames, markers, timers, orders, and slow peers."""
+"""The order in which a process handles frames, markers, timers and orders, also under back-pressure."""
 
 import asyncio
 from pathlib import Path
@@ -21,7 +21,7 @@ SLOW = {"backlog_bytes_max": 200, "frame_messages_max": 1}
 
 
 async def fill(node: LoneNode) -> None:
-    """Let b send more than its peer takes: a is not there."""
+    """Fill the backlog of b->a: a is not connected."""
     for _ in range(3):
         node.context.send("b->a", bytes(100))
     node.timeline.outbox.flush()
@@ -37,7 +37,7 @@ async def end_channel_to_a(node: LoneNode) -> None:
 
 
 def test_back_pressure_stops_delivery_and_markers_keep_their_order(tmp_path: Path) -> None:
-    """Duty 2: what waits at the machine is still in the channel, in order; an order of the coordinator's passes it."""
+    """Duty 2: queued frames still count as in flight, in order. An order of the coordinator runs ahead of them."""
 
     async def scenario() -> None:
         async with lone_node(tmp_path, **SLOW) as node:
@@ -51,15 +51,15 @@ def test_back_pressure_stops_delivery_and_markers_keep_their_order(tmp_path: Pat
             begun = await node.recorded(2)
             assert [(await node.link.handle(ProcessRecorded)).snapshot] == [
                 begun.snapshot
-            ]  # the marker has not been taken
+            ]  # the queued marker has not been handled
             assert node.timeline.protocol.open[begun.snapshot].received["a->b"].count == 0
-            # The peer takes something: everything goes on, as it came.
+            # The peer takes messages again: the queue is handled in order of arrival.
             node.timeline.channels.has_room("b->a")
             await node.received(1, 2, 3)
-            first = [one for one in node.timeline.captures.open if one.counter == 1]
+            first = [snapshot for snapshot in node.timeline.captures.open if snapshot.counter == 1]
             captured = node.timeline.captures.open[first[0]]
             assert (await captured.fragment).received["a->b"].count == 2
-            # Of the other one, whose marker has not come, all three were in flight.
+            # The marker of the other snapshot has not arrived, so all three messages are in flight in it.
             assert len(node.timeline.protocol.open[begun.snapshot].frames["a->b"]) == 3
 
     run(scenario())
@@ -115,8 +115,10 @@ def test_a_timer_set_again_while_queued_fires_once(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_C7_a_long_frame_yields_to_the_loop_and_is_not_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if each handler took longer than a slice: heartbeats and orders are not kept waiting for all of a frame."""
+def test_C7_a_long_frame_yields_to_the_loop_and_no_cut_divides_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The slice is over after each message, so heartbeats and other callbacks need not wait for the whole frame."""
     monkeypatch.setattr(application_module, "SLICE_S", -1)
 
     async def scenario() -> None:
@@ -154,17 +156,17 @@ def test_R1_the_rest_of_a_frame_is_dropped_when_its_epoch_ends(tmp_path: Path, m
 
     async def scenario() -> None:
         async with lone_node(tmp_path) as node:
-            began = node.process
+            process = node.process
 
             def receive(ctx: Any, channel: str, number: int) -> None:
                 if number == 2:
                     asyncio.get_running_loop().call_soon(node.timeline.close)
 
-            began.on_receive = receive
+            process.on_receive = receive
             node.source.send(1, 2, 3, 4)
-            await until(lambda: len(began.messages) == 2)
+            await until(lambda: len(process.messages) == 2)
             await asyncio.sleep(0.01)
-            assert began.messages == [1, 2]
+            assert process.messages == [1, 2]
             assert node.timeline.application.quiet
 
     run(scenario())
@@ -174,7 +176,7 @@ def test_R1_the_rest_of_a_frame_is_dropped_when_its_epoch_ends(tmp_path: Path, m
 def test_C7_frames_read_in_a_long_iteration_wait_for_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, storing: bool
 ) -> None:
-    """While a part of a snapshot is being stored, sooner: each step of that needs a turn."""
+    """While a fragment is being stored the limit is lower, because storing takes several iterations."""
     monkeypatch.setattr(scheduling, "STORING_TURN_S_MAX", -1 if storing else 60)
     monkeypatch.setattr(scheduling, "TURN_S_MAX", 60 if storing else -1)
 
@@ -192,7 +194,7 @@ def test_C7_frames_read_in_a_long_iteration_wait_for_the_next(
             node.source.outgoing_link.flush()
             await node.received(*range(20))
             assert max(waited) > 10
-            assert not all(reads_on)  # what else has come stays in the kernel for that turn
+            assert not all(reads_on)  # unread frames stay in the kernel for that iteration
             assert not node.timeline.inbox
             await until(lambda: node.source.outgoing_link.outstanding_bytes == 0)
 
@@ -200,7 +202,7 @@ def test_C7_frames_read_in_a_long_iteration_wait_for_the_next(
 
 
 def test_the_loop_keeps_running_while_a_long_queue_is_handled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduling, "ITEMS_S_MAX", 60)  # however slow this machine is just now
+    monkeypatch.setattr(scheduling, "ITEMS_S_MAX", 60)  # on a slow machine the time limit would apply first
 
     async def scenario() -> None:
         async with lone_node(tmp_path, **SLOW) as node:
@@ -227,7 +229,7 @@ def test_the_loop_keeps_running_while_a_long_queue_is_handled(tmp_path: Path, mo
     run(scenario())
 
 
-def test_a_process_that_has_failed_is_given_nothing_more(tmp_path: Path) -> None:
+def test_a_failed_process_receives_nothing_more(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path, **SLOW) as node:
             await fill(node)
@@ -235,7 +237,7 @@ def test_a_process_that_has_failed_is_given_nothing_more(tmp_path: Path) -> None
             node.source.send("waits")
             await until(lambda: node.timeline.inbox)
             timeline = node.timeline
-            timeline.channels.has_room("b->a")  # it would be taken in the next turn
+            timeline.channels.has_room("b->a")  # it would be handled in the next event-loop iteration
             node.host.fail(ValueError("enough"))
             timeline.scheduler.pump()
             assert len(node.process.messages) == before
@@ -256,13 +258,13 @@ def test_the_end_of_the_full_channel_resumes_its_process(tmp_path: Path) -> None
     run(scenario())
 
 
-def test_a_channel_that_has_ended_is_closed_with_the_epoch_at_the_latest(tmp_path: Path) -> None:
+def test_an_ended_channel_is_closed_at_the_latest_with_the_epoch(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path, **SLOW) as node:
             outgoing_link = node.timeline.outbox.outgoing_links["b->a"]
             await fill(node)
             await end_channel_to_a(node)
-            assert not outgoing_link.closed  # what was sent on it still has to arrive
+            assert not outgoing_link.closed  # the messages sent on it must still arrive
             node.source.outgoing_link.close()
             await node.coordinator.begin(["b"], epoch=4)
             assert outgoing_link.closed
@@ -278,7 +280,7 @@ def test_E2_an_ended_channel_is_closed_only_when_its_target_has_left(
             outgoing_link = node.timeline.outbox.outgoing_links["b->a"]
             await fill(node)
             await end_channel_to_a(node)
-            node.link.send(AddressBook({}, ("a", "b")))  # of a coordinator that was started again, and knows nobody yet
+            node.link.send(AddressBook({}, ("a", "b")))  # of a restarted coordinator that knows no nodes yet
             node.link.send(AddressBook({"a": ("127.0.0.1", 1)}, ("a", "b")))
             await until(lambda: outgoing_link._address == ("127.0.0.1", 1))
             assert outgoing_link.unacknowledged > 3
@@ -297,16 +299,16 @@ def test_C7_E7_a_restarted_coordinator_cuts_no_link(tmp_path: Path) -> None:
             assert a.timeline is not None
             outgoing_link = a.timeline.outbox.outgoing_links["a->b"]
             await until(lambda: outgoing_link.connected)
-            mine, theirs = (coordinator.links[name].register.address for name in ("a", "b"))
-            coordinator.links["a"].send(AddressBook({"a": mine}, ("a", "b")))
+            a_address, b_address = (coordinator.links[name].register.address for name in ("a", "b"))
+            coordinator.links["a"].send(AddressBook({"a": a_address}, ("a", "b")))
             await until(lambda: "b" not in a.addresses)
             a.timeline.outbox.send("a->b", 1)
             await until(lambda: scripted(system, "b").messages == [1])
-            coordinator.links["a"].send(AddressBook({"a": mine, "b": theirs}, ("a", "b")))
+            coordinator.links["a"].send(AddressBook({"a": a_address, "b": b_address}, ("a", "b")))
             await until(lambda: "b" in a.addresses)
             assert outgoing_link.connected
             assert outgoing_link.reconnects == 0
-            coordinator.links["a"].send(AddressBook({"a": mine, "b": ("127.0.0.1", 1)}, ("a", "b")))  # b has moved
+            coordinator.links["a"].send(AddressBook({"a": a_address, "b": ("127.0.0.1", 1)}, ("a", "b")))  # b has moved
             await until(lambda: not outgoing_link.connected)
 
     run(scenario())
@@ -349,7 +351,7 @@ def test_C2_messages_sent_before_the_cut_are_sealed_before_it(tmp_path: Path) ->
     run(scenario())
 
 
-def test_V1_under_lai_yang_a_snapshot_is_requested_of_the_sequencer(tmp_path: Path) -> None:
+def test_V1_lai_yang_requests_a_snapshot_from_the_sequencer(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path, pair("lai-yang", "unordered")) as node:
             names: list[str] = []

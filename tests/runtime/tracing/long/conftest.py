@@ -1,4 +1,4 @@
-"""Traces that several files of tests read."""
+"""Traces shared by several test files."""
 
 import shutil
 
@@ -22,7 +22,7 @@ def written(recorded, tmp_path_factory):
 
 @pytest.fixture
 def epoch(written, tmp_path):
-    """A copy that a test may spoil."""
+    """A copy that the test may modify."""
     return shutil.copytree(written, tmp_path / "epoch-000001")
 
 

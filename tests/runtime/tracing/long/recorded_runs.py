@@ -1,4 +1,4 @@
-"""Runs that were recorded, for tests."""
+"""Recorded runs, for tests."""
 
 import pyarrow as pa
 from msgspec.structs import replace
@@ -19,7 +19,7 @@ PROTOCOLS = ("chandy-lamport", "lai-yang")
 
 
 def simulate(shape="complete", protocol="chandy-lamport", *, level="ordinals", store=None, snapshots=4) -> Trace:
-    """Return the trace of a run with everything but changes of membership; breakpoints fall inside frames."""
+    """Return the trace of a simulated run with delays, crashes and several initiators."""
     system = players(shape, protocol, snapshots=True)
     recorder = Recorder(first_view(system), 3, level)
     faults = Faults.parse("delays,crashes,initiators")

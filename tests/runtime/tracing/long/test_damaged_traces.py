@@ -1,4 +1,4 @@
-"""Damaged and crafted traces are refused with file and place: no other error, no hang, memory within bounds (E14)."""
+"""Damaged and crafted traces are refused with file and place: no other error, no hang, bounded memory (E14)."""
 
 import base64
 import json
@@ -44,21 +44,21 @@ def epoch(recorded, tmp_path):
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    """One segment of a short trace, by its bytes."""
+    """The smallest segment of a trace."""
     directory = write_segments(simulate(), tmp_path_factory.mktemp("small"))
     return min(directory.rglob("*.parquet"), key=lambda path: path.stat().st_size)
 
 
 @pytest.fixture
 def bounded_memory():
-    """Fail if the memory of this process has grown by more than a bound meanwhile."""
+    """Fail if the test increases the peak memory of this process by more than a limit."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     yield
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < MEMORY_BYTES_MAX
 
 
 def test_E14_a_changed_bit_anywhere_in_a_segment_is_found(small, tmp_path):
-    """E14: one bit in every 19th byte of the file; what it stands for does not matter."""
+    """E14: one bit in every 19th byte of the file."""
     raw, chance = small.read_bytes(), random.Random(1)
     file = tmp_path / "000001.parquet"
     for place in range(0, len(raw), STRIDE):
@@ -69,8 +69,8 @@ def test_E14_a_changed_bit_anywhere_in_a_segment_is_found(small, tmp_path):
             read_segment(file)
 
 
-def test_E14_a_segment_that_was_cut_short_or_prolonged_is_found(small, tmp_path):
-    """E14: at every 19th length."""
+def test_E14_a_segment_that_was_shortened_or_extended_is_found(small, tmp_path):
+    """E14: cut at every 19th length, or with bytes added."""
     raw = small.read_bytes()
     file = tmp_path / "000001.parquet"
     for changed in (
@@ -85,8 +85,8 @@ def test_E14_a_segment_that_was_cut_short_or_prolonged_is_found(small, tmp_path)
             read_segment(file)
 
 
-def test_E14_damage_is_found_by_the_command_in_whatever_segment_it_is(epoch):
-    """E14: `trace verify` with single bits changed, each in another file."""
+def test_E14_the_command_finds_damage_in_any_segment(epoch):
+    """E14: `trace verify` with a single bit changed, each time in another file."""
     chance = random.Random(2)
     files = sorted(epoch.rglob("*.parquet"))
     for file in chance.sample(files, 5):
@@ -103,7 +103,7 @@ def test_E14_damage_is_found_by_the_command_in_whatever_segment_it_is(epoch):
 
 
 def test_E14_a_fifo_in_the_place_of_a_segment_is_refused(epoch):
-    """E14: opening it would wait for a writer for ever."""
+    """E14: opening it would block until a writer comes."""
     file = epoch / "a" / "000001.parquet"
     file.unlink()
     os.mkfifo(file)
@@ -116,7 +116,7 @@ NAMES = [field.name for field in SCHEMA if pa.types.is_dictionary(field.type)]
 
 
 def crafted(header, rows, schema=SCHEMA, **options):
-    """Return a segment with any metadata, and rows that need not fit it, under a checksum that holds."""
+    """Return a segment with a valid checksum, and with any metadata and rows, consistent or not."""
     metadata = {name: json_text(value, msgspec.json.encode) for name, value in header.items()}
     table = pa.Table.from_pylist(rows, schema=schema).replace_schema_metadata(metadata | {KEY: UNSEALED})
     written = pa.BufferOutputStream()
@@ -153,7 +153,7 @@ ROW_VALUES = {
 
 
 def spoiled(header, rows, chance):
-    """Return header and rows with a change in one of them, and what it was."""
+    """Return header and rows with one change, and a description of it."""
     if chance.random() < 0.5 or not rows:
         header, change = mutated(header, chance)
         return header, rows, change
@@ -165,7 +165,7 @@ def spoiled(header, rows, chance):
 
 @pytest.mark.usefixtures("bounded_memory")
 def test_E14_crafted_segments_are_refused_or_found_invalid(epoch):
-    """E14: their checksums hold, so all that is checked after these is reached; every second keeps the rows' sum."""
+    """E14: their checksums are valid, so later checks are reached; about half of them have a correct line count."""
     files = sorted(epoch.rglob("*.parquet"))
     codes = set()
     for seed in range(CRAFTED):
@@ -187,7 +187,7 @@ def test_E14_crafted_segments_are_refused_or_found_invalid(epoch):
 
 @pytest.mark.parametrize("name", SCHEMA.names)
 def test_E14_columns_of_another_type_are_refused(epoch, name):
-    """E14: each column in turn is one of booleans, which no column of a segment is."""
+    """E14: each column in turn has booleans, which no column of a segment has."""
     file = epoch / "a" / "000001.parquet"
     header, rows = as_python(file)
     schema = SCHEMA.set(SCHEMA.names.index(name), pa.field(name, pa.bool_()))
@@ -197,8 +197,8 @@ def test_E14_columns_of_another_type_are_refused(epoch, name):
 
 
 @pytest.mark.usefixtures("bounded_memory")
-def test_E14_few_bytes_that_stand_for_very_many_lines_are_refused(epoch):
-    """E14: lines are not made before it is known how many there are."""
+def test_E14_a_row_that_claims_too_many_lines_is_refused(epoch):
+    """E14: the number of lines is checked before any line is created."""
     file = epoch / "a" / "000001.parquet"
     header, rows = as_python(file)
     rows[0]["count"] = header["lines"] = 2**45
@@ -207,7 +207,7 @@ def test_E14_few_bytes_that_stand_for_very_many_lines_are_refused(epoch):
 
 
 def repeating(file, column, value, count, version, **options):
-    """Return a segment whose `column` has one value in every row, which few bits may stand for."""
+    """Return a segment whose `column` has the same value in every row, so that it compresses very well."""
     header, rows = as_python(file)
     row = next(row for row in rows if row["kind"] == "receive") | {"count": 1}
     table = pa.Table.from_pylist([row], SCHEMA).take(pa.array([0] * count))
@@ -227,7 +227,7 @@ def repeating(file, column, value, count, version, **options):
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize("column", ["payload", "message_id"])
 def test_E14_a_dictionary_that_expands_without_bound_is_refused(epoch, column, version):
-    """E14: a file of some 100 kB, whose rows would take 2 GB."""
+    """E14: a file of less than 200 kB, whose rows would take 2 GB."""
     file = epoch / "a" / "000001.parquet"
     value = b"\xda\x4e\x20" + b"x" * 20_000 if column == "payload" else "x" * 20_000
     file.write_bytes(repeating(file, column, value, 100_000, version, use_dictionary=[*NAMES, column]))
@@ -239,8 +239,8 @@ def test_E14_a_dictionary_that_expands_without_bound_is_refused(epoch, column, v
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize("column", ["payload", "name"])
-def test_E14_values_that_share_their_beginnings_are_refused(epoch, column, version):
-    """E14: each row of DELTA_BYTE_ARRAY may repeat a long value for nothing."""
+def test_E14_an_encoding_with_shared_prefixes_is_refused(epoch, column, version):
+    """E14: in DELTA_BYTE_ARRAY, each row may repeat a long value at no cost."""
     file = epoch / "a" / "000001.parquet"
     value = b"\xa1x" if column == "payload" else "x"
     names = [name for name in NAMES if name != column]
@@ -252,7 +252,7 @@ def test_E14_values_that_share_their_beginnings_are_refused(epoch, column, versi
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 def test_E14_pages_are_added_up_before_any_is_expanded(epoch, monkeypatch, version):
-    """E14: zeros compress to almost nothing. What the footer declares does not count."""
+    """E14: zeros compress to almost nothing; the sizes declared in the footer are not trusted."""
     file = epoch / "a" / "000001.parquet"
     plain = {"use_dictionary": NAMES}
     file.write_bytes(repeating(file, "payload", b"\xda\x4e\x20" + bytes(20_000), 1000, version, **plain))
@@ -262,8 +262,8 @@ def test_E14_pages_are_added_up_before_any_is_expanded(epoch, monkeypatch, versi
         read_segment(file).rows()
 
 
-def test_E14_headers_of_pages_that_are_none_are_refused(small):
-    """E14: every header of every page, with other bytes in its place."""
+def test_E14_overwritten_page_headers_are_refused(small):
+    """E14: random bytes overwrite the page headers of random columns."""
     raw, chance = small.read_bytes(), random.Random(3)
     with pq.ParquetFile(pa.BufferReader(raw)) as file:
         check_pages(raw, file.metadata, NAMES)
@@ -282,7 +282,7 @@ def test_E14_headers_of_pages_that_are_none_are_refused(small):
 
 @pytest.mark.usefixtures("bounded_memory")
 def test_E14_mutated_lines_of_a_trace_are_refused_or_found_invalid(recorded, tmp_path):
-    """E14: a file of JSON lines, its header included, with one value changed; verified, counted and drawn."""
+    """E14: one value of a JSON lines file, header included, is changed; then it is verified, counted or drawn."""
     lines = [encode_header(recorded.header), *encode_lines(list(recorded.lines())[:80]).splitlines(keepends=True)]
     documents = [json.loads(line) for line in lines]
     file = tmp_path / "run.jsonl"
@@ -317,15 +317,15 @@ def test_E14_mutated_lines_of_a_trace_are_refused_or_found_invalid(recorded, tmp
         b"1" * 10_000,
     ],
 )
-def test_E14_lines_that_are_no_lines_are_refused_by_number(recorded, text):
-    """E14: nested too deep, members twice, no text, several values."""
+def test_E14_invalid_lines_are_refused_with_their_number(recorded, text):
+    """E14: too deeply nested, a duplicate member, not UTF-8, several values, a huge number."""
     with pytest.raises(UsageError, match="line 2: "):
         parse_trace([encode_header(recorded.header), text + b"\n"]).check()
 
 
 @pytest.mark.usefixtures("bounded_memory")
 def test_E14_mutated_clock_logs_are_refused_or_found_invalid(recorded, tmp_path):
-    """E14: logs with vector clocks come from anywhere."""
+    """E14: logs with vector clocks may come from any source."""
     lines = [f"{line}\n" for line in to_log(recorded)][:60]
     file, out = tmp_path / "run.log", tmp_path / "run.jsonl"
     for seed in range(MUTANTS):

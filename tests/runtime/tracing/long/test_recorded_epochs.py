@@ -1,4 +1,4 @@
-"""Recorded epochs (R4): rollbacks, members that come back, replay, commands."""
+"""Recorded epochs (R4): rollbacks, processes that rejoin, replay, commands."""
 
 import shutil
 
@@ -27,7 +27,7 @@ FIRST, BETWEEN, SECOND = (f"000001-0000000{number}-coordinator" for number in (1
 
 
 def rejoin(directory, bytes_max=1 << 30):
-    """Write the trace of b, which leaves and joins again, and of a; with a snapshot before, between and after."""
+    """Write the traces of a and of b, which leaves and rejoins, with a snapshot before, between and after."""
     a = open_tracer(directory, "a", "a->b", "b->a")
     b = open_tracer(directory, "b", "a->b", "b->a")
     a.event(1, "start", None)
@@ -81,7 +81,7 @@ class TestEpochs:
         assert (start.snapshot, start.positions, start.sent) == (str(snapshot), {"a": 3, "b": 2}, {"a->b": 5})
         assert start.in_flight == {"a->b": ((3, 3),)}
 
-    def test_on_an_unordered_channel_the_messages_in_flight_may_lie_anywhere(self, tmp_path):
+    def test_messages_in_flight_on_an_unordered_channel_may_have_gaps(self, tmp_path):
         snapshot = SnapshotId.parse("000001-00000009-coordinator")
         flying = (InFlight(Frame(4, 1, b"")), InFlight(Frame(1, 2, b"")))
         receiver = Fragment(
@@ -117,7 +117,7 @@ class TestEpochs:
         assert live.trace.header.lives == {"b#2": "b"}
         ends = {name: (spec.source, spec.target) for name, spec in live.trace.channels.items()}
         assert ends == {"a->b": ("a", "b"), "b->a": ("b", "a"), "a->b#2": ("a", "b#2"), "b->a#2": ("b#2", "a")}
-        # The cut of a snapshot has all of the lives before that which recorded for it, and nothing of those after it.
+        # A cut includes all events of earlier memberships of a process, and none of later ones.
         assert [(verdict.snapshot_id, verdict.verdict, verdict.cut) for verdict in check_cuts(live.trace)] == [
             (FIRST, "holds", {"a": 4, "b": 1, "b#2": 0}),
             (BETWEEN, "undecided", {"a": 5}),
@@ -127,7 +127,7 @@ class TestEpochs:
         assert (verified.code, verified.document["processes"]) == (0, ["a", "b", "b#2"])
 
     @pytest.mark.parametrize("snapshot", [1, 2, 3])
-    def test_E2_R4_a_trace_with_several_lives_begins_at_any_snapshot(self, tmp_path, snapshot):
+    def test_E2_R4_a_trace_with_a_rejoin_begins_at_any_snapshot(self, tmp_path, snapshot):
         rejoin(tmp_path)
         name = (FIRST, BETWEEN, SECOND)[snapshot - 1]
         trace = read_live_trace(tmp_path / "epoch-000001", since=name).trace
@@ -135,17 +135,17 @@ class TestEpochs:
         positions = ({"a": 4, "b": 1}, {"a": 5, "b": 2}, {"a": 8, "b": 2, "b#2": 1})[snapshot - 1]
         assert trace.header.start.positions == positions
 
-    def test_a_life_that_was_killed_does_not_make_a_cut_certain(self, tmp_path):
+    def test_a_lost_end_of_an_earlier_membership_makes_cuts_undecided(self, tmp_path):
         rejoin(tmp_path)
         for file in sorted((tmp_path / "epoch-000001" / "b").iterdir())[1:]:
-            file.unlink()  # what was sent last is not known
+            file.unlink()  # its last messages are unknown
         live = read_live_trace(tmp_path / "epoch-000001")
         assert live.trace.violations() == ()
         assert live.left_out == {"a": 4, "b#2": 1}
         verdicts = {verdict.snapshot_id: verdict.verdict for verdict in check_cuts(live.trace)}
         assert verdicts == {FIRST: "holds", BETWEEN: "undecided", SECOND: "undecided"}
 
-    def test_a_name_that_a_process_has_is_not_given_to_a_life(self, tmp_path):
+    def test_a_rejoined_process_gets_a_name_that_no_process_has(self, tmp_path):
         rejoin(tmp_path)
         open_tracer(tmp_path, "b#2").close(wait=True)
         assert read_live_trace(tmp_path / "epoch-000001").trace.processes == ("a", "b", "b#2#", "b#2")
@@ -196,7 +196,7 @@ class TestEpochs:
         assert [path.name for path in epoch.glob("b/*")] == ["000002.parquet"]
         assert read_live_trace(epoch).trace.violations() == ()
 
-    def test_of_the_millionth_segment_and_those_before_it_the_order_is_known(self, tmp_path):
+    def test_segments_are_read_in_order_beyond_a_million(self, tmp_path):
         tracer = open_tracer(tmp_path, "a", "a->a")
         tracer._writer._number = 999_997
         for position in range(1, 5):
@@ -218,7 +218,7 @@ class TestEpochs:
         open_tracer(tmp_path, "a", "a->a", epoch=2, bytes_max=1).close(wait=True)
         assert not (tmp_path / "epoch-000001").exists()
 
-    def test_a_process_that_left_before_the_cut_is_not_looked_for_behind_it(self, tmp_path):
+    def test_a_process_that_left_before_the_cut_is_not_missing_after_it(self, tmp_path):
         gone = open_tracer(tmp_path, "a", "a->b")
         gone.event(1, "start", None)
         gone.sent("a->b", 1, 2, [1, 0], None)
@@ -234,7 +234,7 @@ class TestEpochs:
 
 
 class Clerk(Process):
-    """Takes orders from outside."""
+    """Receives orders from an external source."""
 
     def __init__(self):
         self.taken = []
@@ -262,7 +262,7 @@ class TestReplay:
             trace = read_live_trace(epoch, since=str(begun.id)).trace
             assert compare_along(lambda: system(protocol), trace, snapshots, begun) == []
 
-    def test_a_state_that_was_not_recorded_so_is_found(self, full):
+    def test_a_changed_recorded_state_is_found(self, full):
         protocol, store, epoch = full
         snapshot = store.load("latest")
         fragments = dict(snapshot.fragments)
@@ -273,13 +273,13 @@ class TestReplay:
         (problem,) = compare_along(lambda: system(protocol), trace, [wrong], None)
         assert problem.startswith(f"snapshot {snapshot.id}: the state of b after event ")
 
-    def test_a_trace_that_begins_at_a_snapshot_needs_it(self, full):
+    def test_replay_of_a_trace_from_a_snapshot_needs_that_snapshot(self, full):
         protocol, store, epoch = full
         trace = read_live_trace(epoch, since=store.resolve("latest")).trace
         with pytest.raises(UsageError, match=r"begins at snapshot .*; give the store that has it"):
             Replay(system(protocol), trace)
 
-    def test_records_from_outside_are_replayed(self, tmp_path):
+    def test_records_of_a_source_are_replayed(self, tmp_path):
         tracer = open_tracer(tmp_path, "a", "a->a", level="full")
         tracer.event(1, "start", 0.5)
         tracer.event(2, "source orders", 1.5, {"number": 1})
@@ -293,7 +293,7 @@ class TestReplay:
 
 
 def write_game(directory, protocol) -> str:
-    """Return how a command line names the system that was traced."""
+    """Write the traced system to a file, and return its name for the command line."""
     file = directory / "game.py"
     file.write_text(
         f"from tests.simulation.systems import players\ngame = players('complete', {protocol!r}, snapshots=True)\n"
@@ -309,13 +309,13 @@ class TestCommands:
         assert ", 0 violated" in result.out
         assert max(map(len, result.out.splitlines())) <= 100
 
-    def test_verify_from_a_snapshot_on(self, recorded, written):
+    def test_verify_can_start_at_a_snapshot(self, recorded, written):
         snapshot = next(verdict.snapshot_id for verdict in check_cuts(recorded) if not verdict.missing)
         document = run("trace", "verify", written, "--since", snapshot, "--json").document
         assert document["begins_at"] == snapshot
         assert document["holds"] is True
 
-    def test_verify_takes_all_epochs_of_a_run_or_the_one_that_is_named(self, epoch):
+    def test_verify_checks_all_epochs_of_a_run_or_the_named_one(self, epoch):
         later = shutil.copytree(epoch, epoch.parent / "epoch-000002")
         one = run("trace", "verify", epoch, "--json").document
         result = run("trace", "verify", epoch.parent)
@@ -333,7 +333,7 @@ class TestCommands:
             run("trace", "verify", epoch.parent, "--since", "x"), "choose with --epoch N the one that shall begin at x"
         )
 
-    def test_an_epoch_that_does_not_fit_together_does_not_hide_the_others(self, epoch):
+    def test_an_inconsistent_epoch_does_not_hide_the_others(self, epoch):
         shutil.copytree(epoch, epoch.parent / "epoch-000002")
         spoil(epoch / "a" / "000001.parquet", lambda rows: rows[-1].update(ordinal=999, kind="send", channel="a->b"))
         (epoch.parent / "epoch-000003").mkdir()
@@ -352,7 +352,7 @@ class TestCommands:
         spoil(epoch / "a" / "000001.parquet", lambda rows: rows[-1].update(ordinal=999, kind="send", channel="a->b"))
         refused(run("trace", "verify", epoch), "a/000001.parquet: a, position")
 
-    def test_R4_replay_finds_the_store_that_the_trace_lies_in(self, full, tmp_path):
+    def test_R4_replay_finds_the_store_that_contains_the_trace(self, full, tmp_path):
         protocol, store, epoch = full
         game = write_game(tmp_path, protocol)
         result = run("trace", "replay", epoch, "--system", game)
@@ -369,7 +369,7 @@ class TestCommands:
         game = write_game(tmp_path, "chandy-lamport")
         refused(run("trace", "replay", written, "--system", game), "record it with level 'full'")
 
-    def test_a_file_has_no_since(self, tmp_path):
+    def test_since_is_refused_for_a_file(self, tmp_path):
         refused(run("trace", "verify", tmp_path / "run.jsonl", "--since", "x"), "--since is for the directory")
 
 

@@ -1,4 +1,4 @@
-"""The trace recorder (R4): segments, reading, bounds."""
+"""The trace recorder (R4): segments, reading them back, size limits."""
 
 import shutil
 
@@ -23,7 +23,7 @@ from strobe.traces.segments import read_segment
 
 
 def lines_of(trace: Trace, process: str) -> list:
-    """The lines of a process, what an event sent on several channels sorted by them."""
+    """Return the lines of a process; messages that one event sent on several channels are sorted by channel."""
     lines = [line for line in trace.lines() if line.process == process]
     return sorted(lines, key=lambda line: (line.position, *_place(line)))
 
@@ -36,7 +36,7 @@ def _place(line) -> tuple:
 
 class TestSegments:
     @pytest.mark.parametrize("protocol", PROTOCOLS)
-    def test_what_is_read_back_is_the_trace_of_the_run(self, protocol, tmp_path):
+    def test_the_trace_that_is_read_back_is_that_of_the_run(self, protocol, tmp_path):
         recorded = simulate(protocol=protocol)
         live = read_live_trace(write_segments(recorded, tmp_path))
         assert live.trace.violations() == ()
@@ -61,7 +61,7 @@ class TestSegments:
             for channel, received in header.begin.received.items():
                 assert received.below == sum(isinstance(line, Receive) and line.channel == channel for line in before)
 
-    def test_a_frame_costs_a_row_and_not_one_for_each_message(self, tmp_path):
+    def test_a_frame_is_one_row_and_not_one_per_message(self, tmp_path):
         tracer = open_tracer(tmp_path, "b", "a->b")
         for frame in range(100):
             tracer.received("a->b", 1 + 256 * frame, 256, 1 + 256 * frame, None)
@@ -70,7 +70,7 @@ class TestSegments:
         assert pq.read_metadata(file).num_rows == 100
         assert read_segment(file).header.lines == 25_600
 
-    def test_events_in_a_row_that_each_pass_on_one_message_are_one_row(self, tmp_path):
+    def test_consecutive_events_that_each_forward_a_message_are_one_row(self, tmp_path):
         tracer = open_tracer(tmp_path, "b", "a->b", "b->c")
         tracer.received("a->b", 1, 4, 1, None)
         tracer.sent("b->c", 1, 4, [1, 0, 2, 1, 3, 2, 4, 3], None)
@@ -79,7 +79,7 @@ class TestSegments:
         rows = [(row["kind"], row["position"], row["ordinal"], row["count"], row["step"]) for row in rows_of(file)]
         assert rows == [("receive", 1, 1, 4, 1), ("send", 1, 1, 4, 1)]
 
-    def test_a_channel_that_was_opened_again_has_a_name_of_its_own(self, tmp_path):
+    def test_a_reopened_channel_has_its_own_name(self, tmp_path):
         tracer = open_tracer(tmp_path, "b", "a->b")
         tracer.received("a->b", 1, 2, 1, None)
         tracer.set_channels(("a", "b"), [ChannelSpec("a->b", "a", "b", incarnation=2)], ("a->b",), (), lambda: 0)
@@ -96,7 +96,7 @@ class TestSegments:
         tracer.event(3, "timer t", 2.0)
         tracer.close(wait=True)
         rows = [rows_of(file) for file in sorted(tmp_path.glob("epoch-*/*/*.parquet"))]
-        # Its random generator, for one.
+        # The first event of each segment has inputs, for example the state of the random generator.
         assert [[row["payload"] is not None for row in part] for part in rows] == [[True, False], [True, False]]
 
     def test_names_of_processes_are_safe_as_directories(self, tmp_path):
@@ -126,7 +126,7 @@ class TestReading:
             assert verdict.snapshot_id > begins.snapshot
         assert check_cuts(live.trace)
 
-    def test_every_snapshot_that_all_have_is_a_start(self, recorded, written):
+    def test_reading_can_start_at_every_complete_snapshot(self, recorded, written):
         complete = [verdict.snapshot_id for verdict in check_cuts(recorded) if not verdict.missing]
         assert len(complete) > 4
         for snapshot in complete:
@@ -134,7 +134,7 @@ class TestReading:
             assert live.trace.header.start.snapshot == snapshot
             assert live.trace.violations() == ()
 
-    def test_reading_begins_late_enough_to_fit(self, recorded, written):
+    def test_reading_begins_late_enough_for_the_line_limit(self, recorded, written):
         whole = len(read_live_trace(written).trace)
         later = read_live_trace(written, lines_max=whole // 2).trace
         assert 0 < len(later) <= whole // 2
@@ -179,7 +179,7 @@ class TestReading:
         with pytest.raises(TraceInvalid, match=r"b/000002\.parquet: b, position \d+, channel .->b: message"):
             read_live_trace(epoch).trace.check()
 
-    def test_what_depends_on_the_lost_end_of_a_killed_process_is_left_out(self, recorded, tmp_path):
+    def test_events_that_depend_on_a_lost_end_are_left_out(self, recorded, tmp_path):
         epoch = write_segments(recorded, tmp_path, close=False)
         last = sorted((epoch / "a").iterdir())[-1]
         end = read_segment(last).header.end.position
@@ -188,7 +188,7 @@ class TestReading:
         assert live.trace.event_count("a") <= end < recorded.event_count("a")
         assert live.left_out
 
-    def test_messages_received_from_a_fully_traced_process_were_sent(self, epoch):
+    def test_a_message_never_sent_by_a_fully_traced_process_is_invalid(self, epoch):
         def change(rows):
             rows[:] = [row for row in rows if row["kind"] != "send"]
 
@@ -202,7 +202,7 @@ class TestReading:
         with pytest.raises(UsageError, match="is not a directory"):
             read_live_trace(tmp_path / "nothing")
 
-    def test_of_several_epochs_one_must_be_named(self, epoch):
+    def test_with_several_epochs_one_must_be_named(self, epoch):
         assert read_live_trace(epoch.parent).epoch == 1
         (epoch.parent / "epoch-000002").mkdir()
         with pytest.raises(UsageError, match=r"has several epochs; name one of: .*epoch-000001, .*epoch-000002"):
@@ -246,7 +246,7 @@ class TestBound:
         assert [path.parent.name for path in tmp_path.glob("epoch-*/a")] == ["epoch-000002"]
 
     def test_an_unwritable_segment_only_pauses_the_trace(self, tmp_path, monkeypatch):
-        """Nor does it keep a process from beginning: no directory can be made here at first."""
+        """Nor does it prevent the start of a process: here the directory cannot be created at first."""
         (tmp_path / "epoch-000001").write_text("in the way")
         tracer = open_tracer(tmp_path, "a", "a->a")
         tracer.event(1, "start", None)

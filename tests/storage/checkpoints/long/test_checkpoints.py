@@ -1,4 +1,4 @@
-"""Checkpoints of the log's fold (S1): what is read from one equals what all the entries come to, or is refused."""
+"""Checkpoints of the log's fold (S1): a state read from one equals the fold of all entries, or it is refused."""
 
 import os
 import random
@@ -33,12 +33,12 @@ ENTRIES = 70
 
 @pytest.fixture(autouse=True)
 def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody pulls the plug here."""
+    """Skip fsync: these tests have no power failure."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 def everything(state: LogState) -> dict[str, Any]:
-    """All that a fold holds, whatever fields it has, with what is read on demand; without its caches."""
+    """Return all that a fold holds, whatever its fields, with data that is read on demand and without its caches."""
     found = {name: value for name, value in vars(state).items() if not isinstance(value, Manifests)}
     del found["_last_blobs"]
     for name in ("committed", "removed_parents"):
@@ -53,7 +53,7 @@ def known(complete: Committed, kind: str) -> tuple[Any, ...]:
 
 
 def whole(root: Path) -> LogState:
-    """The fold of all the entries."""
+    """Return the fold of all entries."""
     copy = root.with_name("without")
     shutil.copytree(root, copy, ignore=shutil.ignore_patterns(CHECKPOINTS))
     state = Store.open(copy).state()
@@ -62,7 +62,7 @@ def whole(root: Path) -> LogState:
 
 
 def checkpointed(root: Path, seed: int, every: int, count: int = ENTRIES) -> Store:
-    """A store with a random log, of which a checkpoint was written whenever one was due."""
+    """A store with a random log, with each checkpoint written as soon as it was due."""
     store = Store(Store.create(root, identity="0" * 32).backend, checkpoint_every=every)
     for position, entry in enumerate(RandomLog(seed).entries(count)):
         store.append(entry, position)
@@ -71,7 +71,7 @@ def checkpointed(root: Path, seed: int, every: int, count: int = ENTRIES) -> Sto
 
 
 def without_newest(root: Path) -> Iterator[int]:
-    """Yield the position of the newest checkpoint, with it and then without it, until there is none."""
+    """Yield the position of the newest checkpoint, then remove that one, until none is left."""
     backend = Store.open(root).backend
     while names := newest_first(backend):
         yield int(names[0].partition("/")[2].partition("-")[0])
@@ -96,7 +96,7 @@ def test_S1_the_fold_from_any_checkpoint_equals_that_of_all_entries(tmp_path: Pa
 
 
 def problems(store: Store) -> list[Problem]:
-    """What is wrong with the store, but that these logs name blobs that nobody has written."""
+    """Return the problems of the store, except missing blobs: these logs name blobs that nobody has written."""
     return [problem for problem in store.verify_bytes() if not problem.place.startswith("blobs/")]
 
 
@@ -105,8 +105,8 @@ def written(root: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_S1_whoever_makes_a_checkpoint_makes_the_same_files(tmp_path: Path, seed: int) -> None:
-    """From the whole log at once, or from checkpoint to checkpoint, by one or by one after the other."""
+def test_S1_every_writer_makes_the_same_checkpoint_files(tmp_path: Path, seed: int) -> None:
+    """From the whole log at once or from checkpoint to checkpoint, by one writer or by several in turn."""
     every, end = 3, 3 * MERGED + 9
     alone = checkpointed(tmp_path / "alone", seed, every, end)
     late = Store.create(tmp_path / "late", identity="0" * 32)
@@ -127,7 +127,7 @@ def test_S1_whoever_makes_a_checkpoint_makes_the_same_files(tmp_path: Path, seed
 
 
 def test_S1_two_processes_make_the_same_files(tmp_path: Path) -> None:
-    """Sets have another order in each process."""
+    """Sets have a different order in each process."""
     for seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": seed}
         command = [sys.executable, "-m", random_logs.__name__, str(tmp_path / seed)]
@@ -139,7 +139,7 @@ def test_S1_two_processes_make_the_same_files(tmp_path: Path) -> None:
 
 
 def forged(root: Path, **changes: Any) -> None:
-    """Seal the newest checkpoint of a store again with other contents."""
+    """Seal the newest checkpoint of a store again, with changed contents."""
     backend = Store.open(root).backend
     name = newest_first(backend)[0]
     checkpoint = read_checkpoint(backend, name, Store.open(root).header.blake3)
@@ -153,7 +153,7 @@ MUTANTS = [name for name in Folded.__struct_fields__ if name != "reasons"]
 
 @pytest.mark.parametrize("field", MUTANTS)
 def test_S2_a_checkpoint_without_a_field_fails_both_checks(tmp_path: Path, field: str) -> None:
-    """By the property above, and by `verify`, which makes checkpoints again from the entries."""
+    """The property above notices it, and so does `verify`, which makes checkpoints again from the entries."""
     for seed in range(40):
         root = tmp_path / f"{seed}"
         store = checkpointed(root, seed, 10, 30)
@@ -164,7 +164,7 @@ def test_S2_a_checkpoint_without_a_field_fails_both_checks(tmp_path: Path, field
         forged(root, fold=msgspec.structs.replace(checkpoint.fold, **{field: default}))
         used = Store.open(root).resume()
         is_used = used is not None and used.checkpoint.position == checkpoint.position
-        # Without some fields the others do not hold together, and it is not used at all.
+        # Without some fields the others are inconsistent, and the checkpoint is not used at all.
         assert is_used == (everything(Store.open(root).state()) != everything(whole(root)))
         caught = "does not match the entries", "cannot be read", "cannot be open"
         assert any(word in found.problem for found in problems(Store.open(root)) for word in caught)
@@ -172,7 +172,7 @@ def test_S2_a_checkpoint_without_a_field_fails_both_checks(tmp_path: Path, field
     raise AssertionError(f"no log has anything in {field}")
 
 
-def test_S2_a_checkpoint_of_another_memory_is_named_by_verify(tmp_path: Path) -> None:
+def test_S2_a_checkpoint_with_a_wrong_memory_is_named_by_verify(tmp_path: Path) -> None:
     store = checkpointed(tmp_path / "store", 1, 10, 30)
     assert problems(store) == []
     forged(tmp_path / "store", memory=Memory(epoch=1))
@@ -185,7 +185,7 @@ def spoil(path: Path) -> None:
     path.write_bytes(raw[:-3] + bytes([raw[-3] ^ 1]) + raw[-2:])
 
 
-def test_a_damaged_checkpoint_is_passed_over_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_checkpoint_is_skipped_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     root = tmp_path / "store"
     checkpointed(root, 3, 10, 35)
     expected = everything(whole(root))
@@ -197,7 +197,7 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_warning(tmp_path: Path, capl
     assert Store.open(root).resume() is None
 
 
-def test_a_damaged_or_missing_segment_is_passed_over_with_a_warning(
+def test_a_damaged_or_missing_segment_is_skipped_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     root = tmp_path / "store"
@@ -205,8 +205,8 @@ def test_a_damaged_or_missing_segment_is_passed_over_with_a_warning(
     expected = everything(whole(root))
     for path in sorted((root / CHECKPOINTS).glob("*.*s")):
         raw = path.read_bytes()
-        for spoilt in (raw[:-1], raw[:-1] + bytes([raw[-1] ^ 1]), None):
-            path.write_bytes(spoilt) if spoilt is not None else path.unlink()
+        for damaged in (raw[:-1], raw[:-1] + bytes([raw[-1] ^ 1]), None):
+            path.write_bytes(damaged) if damaged is not None else path.unlink()
             assert everything(Store.open(root).state()) == expected
             assert [problem.place for problem in problems(Store.open(root))] == [f"{CHECKPOINTS}/{path.name}"]
         path.write_bytes(raw)
@@ -215,7 +215,7 @@ def test_a_damaged_or_missing_segment_is_passed_over_with_a_warning(
 
 
 def test_a_checkpoint_beyond_the_end_of_the_log_is_not_used_and_named(tmp_path: Path) -> None:
-    """Somebody has brought back an older copy of the log, or its newest entries are lost."""
+    """An older copy of the log was restored, or its newest entries are lost."""
     root = tmp_path / "store"
     checkpointed(root, 3, 10, 30)
     for position in range(25, 30):
@@ -259,7 +259,7 @@ def test_without_a_good_checkpoint_missing_entries_are_named(tmp_path: Path) -> 
 
 
 def test_a_lifecycle_from_a_checkpoint_equals_one_from_all_entries(tmp_path: Path) -> None:
-    """E7: what the checkpoint keeps for the coordinator is what it keeps itself."""
+    """E7: the memory in the checkpoint equals what the coordinator itself remembers."""
     root = tmp_path / "store"
     for seed in SEEDS:
         shutil.rmtree(root, ignore_errors=True)
@@ -270,10 +270,10 @@ def test_a_lifecycle_from_a_checkpoint_equals_one_from_all_entries(tmp_path: Pat
             assert loaded is not None
             lifecycles = new_lifecycle(), new_lifecycle()
             recall(lifecycles[0], loaded.checkpoint.memory)
-            for position, told in enumerate(told_of(root)):
-                lifecycles[1].handle(told, 0)
+            for position, event in enumerate(events_of(root)):
+                lifecycles[1].handle(event, 0)
                 if position >= loaded.checkpoint.position:
-                    lifecycles[0].handle(told, 0)
+                    lifecycles[0].handle(event, 0)
             assert lifecycles[0].handle(Recovered(), 5) == lifecycles[1].handle(Recovered(), 5)
             assert parts(lifecycles[0]) == parts(lifecycles[1])
 
@@ -282,7 +282,7 @@ def new_lifecycle() -> Lifecycle:
     return Lifecycle(View(1, ("a",), ()), Policy(), "chandy-lamport", epoch=0, recovering=True, outputs=("c",))
 
 
-def told_of(root: Path) -> Iterator[EntryLogged]:
+def events_of(root: Path) -> Iterator[EntryLogged]:
     store = Store.open(root)
     store.backend.names = lambda directory: []  # type: ignore[method-assign]  # there are no checkpoints
     for _, entry in store.read_log():
@@ -291,7 +291,7 @@ def told_of(root: Path) -> Iterator[EntryLogged]:
 
 
 def parts(lifecycle: Lifecycle) -> dict[str, Any]:
-    """Return what each part keeps; parts know one another, too."""
+    """Return what each part stores; a reference to another part is replaced by its name."""
     known = vars(lifecycle)
     places = {id(part): name for name, part in known.items()}
 
@@ -304,7 +304,7 @@ def parts(lifecycle: Lifecycle) -> dict[str, Any]:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_D2_a_follower_finds_the_same_from_any_checkpoint(tmp_path: Path, seed: int) -> None:
-    """Also the commits that were removed since: a stream says of them that they were removed."""
+    """Including commits that were removed since: a stream reports them as removed."""
     root, bare = tmp_path / "store", tmp_path / "bare"
     checkpointed(root, seed, 3)
     shutil.copytree(root, bare, ignore=shutil.ignore_patterns(CHECKPOINTS))
@@ -325,26 +325,26 @@ def test_D2_a_follower_finds_the_same_from_any_checkpoint(tmp_path: Path, seed: 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_S2_superseded_files_can_be_removed_in_any_order(tmp_path: Path, seed: int) -> None:
-    """E8: readers of either checkpoint that is kept, followers and the next writers find what they found before."""
+    """E8: readers of either checkpoint that is kept, followers and later writers find the same as before."""
     root = tmp_path / "store"
     store = checkpointed(root, seed, 5)
     expected, end = everything(whole(root)), store.state().next_position
     before = Follower(root)
     before.advance()
     followed = before.between(0, end)
-    doomed = superfluous(store.backend, store.header.blake3)
-    assert doomed
-    random.Random(seed).shuffle(doomed)
-    for count, name in enumerate(doomed):
+    removable = superfluous(store.backend, store.header.blake3)
+    assert removable
+    random.Random(seed).shuffle(removable)
+    for count, name in enumerate(removable):
         (root / name).unlink()
-        if count % 5 == 0 or count == len(doomed) - 1:
+        if count % 5 == 0 or count == len(removable) - 1:
             after = Follower(root)
             after.advance()
             assert after.between(0, end) == followed
             assert everything(Store.open(root).state()) == expected
             assert problems(Store.open(root)) == []
     assert superfluous(store.backend, store.header.blake3) == []
-    spoil(root / newest_first(store.backend)[0])  # one may be lost
+    spoil(root / newest_first(store.backend)[0])  # one checkpoint may be lost
     assert everything(Store.open(root).state()) == expected
     again = Store.open(root, checkpoint_every=5)
     assert again.state().next_position == end
@@ -354,7 +354,7 @@ def test_S2_superseded_files_can_be_removed_in_any_order(tmp_path: Path, seed: i
     assert everything(Store.open(root).state()) == everything(again.state())
 
 
-def test_nothing_is_superfluous_unless_two_checkpoints_are_whole(tmp_path: Path) -> None:
+def test_nothing_is_superfluous_unless_two_checkpoints_are_intact(tmp_path: Path) -> None:
     root = tmp_path / "store"
     store = checkpointed(root, 3, 10, 30)
     names = newest_first(store.backend)

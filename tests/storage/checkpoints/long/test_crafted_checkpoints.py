@@ -1,4 +1,4 @@
-"""Crafted checkpoints: whatever one says under checksums that hold, it is not used, or every command ends (E14)."""
+"""Crafted checkpoints with valid checksums: a wrong one is not used, or every command still ends (E14)."""
 
 import os
 import random
@@ -37,7 +37,7 @@ def base(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def bounded_memory():
-    """Fail if the memory of this process has grown by more than a bound meanwhile."""
+    """Fail if the memory of this process grows by more than a bound during the test."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     yield
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < MEMORY_BYTES_MAX
@@ -45,12 +45,12 @@ def bounded_memory():
 
 @pytest.fixture(autouse=True)
 def quick_disk(monkeypatch):
-    """Nobody pulls the plug here."""
+    """Skip fsync: these tests have no power failure."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 def replace_segment(root, chance, change):
-    """Change the bytes of a file of a segment that the newest checkpoint names, and name the new ones in it."""
+    """Change the bytes of a segment file that the newest checkpoint names, and name the changed file in it."""
     _, document = newest_checkpoint(root)
     ref, kind = chance.choice(document["segments"]), chance.choice(("commits", "details"))
     raw = change((root / segment_name(ref["start"], ref["end"], ref[kind], kind)).read_bytes())
@@ -65,14 +65,14 @@ def mutated_columns(chance):
             return chance.choice(HOSTILE_BYTES)
         try:
             return msgspec.msgpack.encode(mutated(msgspec.msgpack.decode(raw), chance)[0])
-        except (OverflowError, TypeError):  # a number that MessagePack has not
+        except (OverflowError, TypeError):  # a number that MessagePack cannot encode
             return chance.choice(HOSTILE_BYTES)
 
     return change
 
 
 def read_all(root):
-    """Read all that a state has; go through all that is over."""
+    """Read all that a state has; iterate over everything that has ended."""
     state = Store.open(root).state()
     everything_read = [(one.summary, one.blobs.splitlines()) for one in state.committed.values()]
     return everything_read, dict(state.aborted), dict(state.removed), list(state.needed_commits())
@@ -84,7 +84,7 @@ def follow(root):
     return follower.between(0, follower.end)
 
 
-def go_on(root):
+def append_more(root):
     """Append as a coordinator does, until the next checkpoint is written."""
     store = Store(Store.open(root).backend, checkpoint_every=7)
     last = max(store.positions())
@@ -101,7 +101,7 @@ USES = {
     "repair": lambda root: examine(Store.open(root).backend),
     "verify": lambda root: Store.open(root).verify_bytes(),
     "collect": lambda root: superfluous(Store.open(root).backend, Store.open(root).header.blake3),
-    "go on": go_on,
+    "go on": append_more,
 }
 COMMANDS = (
     ("snapshot", "list", "--store"),
@@ -112,7 +112,7 @@ COMMANDS = (
 
 
 def use(root, seed):
-    """Do everything with a store; only errors that name the place are allowed."""
+    """Use a store in every way; only errors that name the place are allowed."""
     for name, job in USES.items():
         try:
             job(root)
@@ -124,7 +124,7 @@ def use(root, seed):
 
 
 def test_E14_mutated_checkpoints_end_every_command_with_a_message(base, tmp_path):
-    """E14: one value of the newest checkpoint is changed, and it is sealed again."""
+    """E14: one value of the newest checkpoint is changed, and the checkpoint is sealed again."""
     refused = 0
     for seed in range(MUTANTS):
         crafted = copied(base, tmp_path / "crafted")
@@ -165,8 +165,8 @@ BAD_VALUES = {
 
 
 @pytest.mark.parametrize("bad", BAD_VALUES)
-def test_E14_a_checkpoint_with_a_bad_value_is_passed_over(base, tmp_path, caplog, bad):
-    """E14: an older one is used, with a warning, and the log says the same."""
+def test_E14_a_checkpoint_with_a_bad_value_is_skipped(base, tmp_path, caplog, bad):
+    """E14: an older one is used, with a warning, and the state equals that of the whole log."""
     crafted = copied(base, tmp_path / "crafted")
     _, document = newest_checkpoint(crafted)
     BAD_VALUES[bad](document)
@@ -189,8 +189,8 @@ def as_link(file: Path) -> None:
 
 @pytest.mark.parametrize("change", [as_fifo, as_link, Path.unlink])
 @pytest.mark.parametrize("pattern", ["*.json", "*.commits", "*.details"])
-def test_E14_files_of_checkpoints_that_are_no_files_are_passed_over(base, tmp_path, pattern, change):
-    """E14: opening a FIFO would wait for a writer for ever."""
+def test_E14_special_or_missing_files_of_checkpoints_are_skipped(base, tmp_path, pattern, change):
+    """E14: opening a FIFO would wait for a writer forever."""
     expected = follow(base)
     crafted = copied(base, tmp_path / "crafted")
     for file in sorted((crafted / "checkpoints").glob(pattern)):
@@ -200,7 +200,7 @@ def test_E14_files_of_checkpoints_that_are_no_files_are_passed_over(base, tmp_pa
 
 
 def test_a_follower_reads_the_entries_if_a_segment_is_missing(base, tmp_path, caplog):
-    """Such a segment is not needed at the start, and was left out in silence the second time."""
+    """The segment is not needed at first. A second read must not leave its commits out silently."""
     expected = [one.snapshot_id for one in follow(base)]
     crafted = copied(base, tmp_path / "crafted")
     follower = Follower(crafted)

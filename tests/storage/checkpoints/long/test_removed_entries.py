@@ -1,7 +1,7 @@
-"""Entries that a checkpoint stands for are removed, and nobody notices (S1, S2).
+"""Entries that a checkpoint replaces are removed, with no effect on readers and writers (S1, S2).
 
-A world is two stores with the same log: from one, entries are removed; the other one keeps them all, and says what
-every reader must see.
+A world is two stores with the same log. Entries are removed from one; the other keeps them all and shows what every
+reader must see.
 """
 
 import inspect
@@ -42,12 +42,12 @@ STALE = Begin(str(sample_id(10**6, 10**6)), 1, "chandy-lamport", ("a",), 0)
 
 @pytest.fixture(autouse=True)
 def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody pulls the plug here."""
+    """Skip fsync: these tests have no power failure."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 class World:
-    """A store from which entries are removed, its twin, and those who work on it; all drawn from a seed."""
+    """A store from which entries are removed, its twin, and their readers and writers; all random from one seed."""
 
     def __init__(self, directory: Path, seed: int) -> None:
         self.random = random.Random(seed)
@@ -74,8 +74,8 @@ class World:
         self.store.write_checkpoint()
 
     def sweep(self) -> None:
-        gone = [name for name in collect(self.store).names if name.startswith(f"{LOG}/")]
-        self.removed += len(gone)
+        entries = [name for name in collect(self.store).names if name.startswith(f"{LOG}/")]
+        self.removed += len(entries)
 
     def sweep_partly(self) -> None:
         """A collector is killed while it removes entries."""
@@ -98,7 +98,7 @@ class World:
             del self.store.backend.remove
 
     def read(self) -> None:
-        """Somebody who has read the log before reads on, or somebody new."""
+        """An existing reader reads on, or a new one opens the store."""
         if len(self.readers) < 4:
             self.readers.append(Store.open(self.root))
             return
@@ -115,7 +115,7 @@ class World:
         assert found(follower, start) == found(whole, start)
 
     def stop(self) -> None:
-        """A writer reads the log to its end, and is stopped right before it creates an entry."""
+        """A writer reads the log to its end, and is stopped just before it creates an entry."""
         if self.random.random() < 0.5 or not self.stale:
             self.stale.append(Store.open(self.root))
             self.stale[-1].state()
@@ -123,7 +123,7 @@ class World:
         self.go_on(self.stale.pop())
 
     def go_on(self, writer: Store) -> None:
-        """It goes on: nothing that it writes is in effect."""
+        """Resume a stopped writer: its entry is refused, unless the log still ends at that position."""
         position = writer.known.next_position
         is_end = position == self.twin.state().next_position
         try:
@@ -135,14 +135,14 @@ class World:
             self.twin.append(STALE, position)
 
     def stop_within(self) -> None:
-        """A writer is stopped between its last look and the creation of its entry, and the log goes on meanwhile."""
+        """A writer is stopped between its last check and the creation of its entry, and meanwhile the log grows."""
         writer = Store.open(self.root)
         position = writer.state().next_position
-        writer.on_step = once(CommitStep.ENTRY_SYNCED, self.much_happens)
+        writer.on_step = once(CommitStep.ENTRY_SYNCED, self.grow_and_sweep)
         with pytest.raises((LogConflict, LeftBehind)):
             writer.append(STALE, position)
 
-    def much_happens(self) -> None:
+    def grow_and_sweep(self) -> None:
         for _ in range(self.random.randrange(1, 5)):
             self.append(EVERY)
             self.checkpoint()
@@ -191,7 +191,7 @@ def test_S1_readers_and_writers_see_one_log_after_any_removal(tmp_path: Path, se
 
 
 def source_without(function: Any, rule: str, instead: str) -> Any:
-    """Return `function` with a rule of it broken."""
+    """Return `function` with one rule broken."""
     source = textwrap.dedent(inspect.getsource(function))
     assert rule in source
     namespace = dict(function.__globals__)
@@ -229,7 +229,7 @@ def run_all(directory: Path) -> None:
 
 
 def swept_store(directory: Path, seed: int = 0, count: int = 10 * EVERY) -> World:
-    """A world whose log has `count` entries, as many as can be of them removed."""
+    """A world whose log has `count` entries, of which as many as possible are removed."""
     world = World(directory, seed)
     for _ in range(count // EVERY):
         world.append(EVERY)
@@ -249,7 +249,7 @@ def test_S1_entries_before_a_checkpoint_are_removed_except_commits(tmp_path: Pat
     assert len(list((world.root / CHECKPOINTS).glob("*.json"))) == 2
 
 
-def test_S2_a_dry_run_says_what_would_go_and_removes_nothing(tmp_path: Path) -> None:
+def test_S2_a_dry_run_lists_the_removals_and_removes_nothing(tmp_path: Path) -> None:
     world = World(tmp_path, 1)
     for _ in range(5):
         world.append(EVERY)
@@ -276,7 +276,7 @@ def test_S2_a_long_log_is_removed_in_several_collections(tmp_path: Path, monkeyp
 
 
 class Stale:
-    """A coordinator that is stopped between its last look at the log and the creation of an entry."""
+    """A coordinator that is stopped between its last check of the log and the creation of an entry."""
 
     def __init__(self, directory: Path) -> None:
         self.world = World(directory, 1)
@@ -297,9 +297,9 @@ class Stale:
     def replaced(self) -> None:
         begin_term(self.world.store, "the second", 0)
         self.twin_log()
-        self.goes_on()
+        self.log_grows()
 
-    def goes_on(self) -> None:
+    def log_grows(self) -> None:
         for _ in range(4):
             self.world.append(EVERY)
             self.world.checkpoint()
@@ -313,7 +313,7 @@ class Stale:
 def test_S1_a_stale_coordinator_that_reuses_a_removed_position_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is stopped between its look at the entry before and the creation of its own."""
+    """It is stopped between its check of the previous entry and the creation of its own."""
     stale = Stale(tmp_path)
     check, left = Log._check_predecessor, [stale.replaced]
 
@@ -347,9 +347,9 @@ def test_S1_a_coordinator_that_finds_entries_removed_ends_as_taken_over(tmp_path
 
 
 def test_S1_a_coordinator_left_behind_by_no_other_one_starts_again(tmp_path: Path) -> None:
-    """People have written much while it was stopped. It still leads, and its exit code lets it be started again."""
+    """Others have written much while it was stopped. It still leads, and its exit code lets it be started again."""
     stale = Stale(tmp_path)
-    stale.goes_on()
+    stale.log_grows()
     for attempt in (stale.store.state, stale.append):
         with pytest.raises(LeftBehind, match="start again") as raised:
             attempt()
@@ -359,7 +359,7 @@ def test_S1_a_coordinator_left_behind_by_no_other_one_starts_again(tmp_path: Pat
 
 
 def test_S1_a_stopped_writer_whose_entry_was_in_time_is_accepted(tmp_path: Path) -> None:
-    """It is stopped after it has created the entry, and the next checkpoint comes before its look."""
+    """It is stopped after it has created the entry, and the next checkpoint is written before its check."""
     stale = Stale(tmp_path)
     stale.store.on_step = once(CommitStep.ENTRY_DURABLE, lambda: write_on(stale.world))
     stale.append()
@@ -367,7 +367,7 @@ def test_S1_a_stopped_writer_whose_entry_was_in_time_is_accepted(tmp_path: Path)
 
 
 def write_on(world: World) -> None:
-    """Somebody appends as many entries as one checkpoint needs, and writes it."""
+    """Append as many entries as one checkpoint needs, and write the checkpoint."""
     for position, entry in Store.open(world.root).read_log(world.twin.state().next_position):
         world.twin.append(entry, position)  # type: ignore[arg-type]
     world.append(EVERY)
@@ -419,7 +419,7 @@ def test_S1_a_collector_killed_at_any_step_leaves_a_whole_store(tmp_path: Path, 
     assert everything(Store.open(world.root).state()) == everything(world.twin.state())
 
 
-def test_entries_removed_before_the_checkpoint_is_there_would_be_found(
+def test_removing_entries_before_the_checkpoint_exists_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = Checkpointer.write
@@ -445,7 +445,7 @@ def test_entries_removed_before_the_checkpoint_is_there_would_be_found(
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_S2_a_lost_entry_is_one_finding_and_a_removed_one_is_none(tmp_path: Path, seed: int) -> None:
-    """Both by `verify` and by `store repair`, whether or not entries were removed before."""
+    """Both by `verify` and by `store repair`, before and after entries are removed."""
     world = World(tmp_path, seed)
     for _ in range(5):
         world.append(EVERY)

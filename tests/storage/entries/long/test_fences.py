@@ -1,4 +1,4 @@
-"""An entry that nobody can read ends every reading, until it is fenced off; a valid one stays for ever."""
+"""An unreadable entry stops every reader until it is fenced off; a valid one stays in effect forever."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,11 +17,11 @@ from strobe.storage.log.follower import Follower
 from strobe.storage.store.repair import UNKNOWN, examine, fence_off
 
 POISON = f"000001-{2**64 - 1}-a"
-"""What an older version took from a node that lied, and wrote."""
+"""An id that an older version took from a lying node and wrote."""
 
 
 def poison(store: Store) -> int:
-    """Append the begin that no coordinator could get past; return its position."""
+    """Append a begin that stops every coordinator; return its position."""
     position = store.state().next_position
     before = Path(store.url, entry_name(position - 1)).read_bytes()
     begin = {
@@ -58,7 +58,7 @@ def cut(path: Path) -> None:
 
 DAMAGES: list[Callable[[Path], None]] = [flip, cut, Path.unlink]
 BEGIN, COMMIT = 2, 3
-"""Where the second snapshot has its entries."""
+"""The entries of the second snapshot."""
 
 
 def names(store: Store) -> list[str]:
@@ -66,7 +66,7 @@ def names(store: Store) -> list[str]:
 
 
 def readers_agree(store: Store) -> list[str]:
-    """Return the snapshots that every reader finds."""
+    """Check that all readers find the same snapshots; return these."""
     found = names(store)
     follower = Follower(store.url)
     follower.advance()
@@ -131,7 +131,7 @@ def test_a_valid_entry_cannot_be_fenced_off(store: Store) -> None:
         fence_off(store.backend, COMMIT, "I do not like it", 5)
     with pytest.raises(UsageError, match="there is no entry 99"):
         fence_off(store.backend, 99, "it is not there", 5)
-    # Nor does such an entry have an effect if somebody writes one.
+    # A fence for a valid entry has no effect, even if somebody writes one.
     before = readers_agree(store)
     store.append(Fence(COMMIT, "", "forged", 5), store.state().next_position)
     assert readers_agree(store) == before
@@ -150,7 +150,7 @@ def test_a_fence_is_for_the_bytes_that_were_there(store: Store) -> None:
     assert len(names(store)) == 3, "the file was put back from a copy"
 
 
-def test_a_store_is_examined_while_all_is_well(store: Store) -> None:
+def test_the_examination_of_an_intact_store_finds_nothing(store: Store) -> None:
     assert examine(store.backend).findings == ()
     store.append(Begin("000001-00000009-a", 1, "chandy-lamport", ("a",), 1), store.state().next_position)
     assert examine(store.backend).entries == store.state().next_position

@@ -1,4 +1,4 @@
-"""A file far beyond the end of a log: every reader names the gap at once, and walks no missing positions (E14)."""
+"""A file far beyond the end of a log: every reader names the gap without trying all missing positions (E14)."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ DEADLINE_S = 60
 
 @pytest.fixture(autouse=True)
 def deadline() -> Iterator[None]:
-    """A reader that walks every missing position fails here, instead of going on for ever."""
+    """A reader that tries every missing position fails here, instead of running forever."""
 
     def late(*_: object) -> None:
         raise AssertionError(f"it goes on after {DEADLINE_S} s")
@@ -90,15 +90,13 @@ def test_E14_a_gap_above_a_checkpoint_is_named_too(checkpointed: Path, far: int)
     assert problem.place == entry_name(40)
     (finding,) = examine(Store.open(checkpointed).backend).open
     assert (finding.position, finding.last) == (40, far - 1)
-    # These do not list all names; neither do they walk.
+    # These do not list all names, and do not try all positions either.
     assert Store.open(checkpointed).state().next_position == 40
     assert Follower(checkpointed).advance() == 40
 
 
-def test_a_gap_as_long_as_allowed_is_read_across_once_it_is_fenced_off(
-    store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The entries in it were lost; those behind it count."""
+def test_a_fenced_off_gap_of_the_maximum_length_is_skipped(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The entries in the gap were lost; those after it count."""
     longest = 12
     monkeypatch.setattr(gaps, "GAP_MAX", longest)
     opened = Store.open(store)
@@ -123,7 +121,7 @@ def test_a_gap_as_long_as_allowed_is_read_across_once_it_is_fenced_off(
     assert len(stranger.complete_snapshots(store)) == 3
 
 
-def test_a_gap_is_found_by_the_names_that_are_there(store: Path) -> None:
+def test_a_gap_is_found_from_the_existing_names(store: Path) -> None:
     backend = Store.open(store).backend
     assert gap_at(backend, 6) is None
     assert gap_at(backend, 3) is None

@@ -1,4 +1,4 @@
-"""Nothing outside of a store is read, written or removed through it, and nobody else can read what is in it (E14)."""
+"""Nothing outside of a store is read, written or removed through it, and nobody else can read its files (E14)."""
 
 import os
 import stat
@@ -23,7 +23,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def moved_away(store: Store, name: str) -> Path:
-    """Put a symbolic link in the place of a file or directory, which lies elsewhere from then on."""
+    """Move a file or directory out of the store and put a symbolic link in its place; return where it is now."""
     inside, outside = Path(store.url, name), Path(store.url).parent / "outside"
     inside.rename(outside)
     inside.symlink_to(outside)
@@ -108,7 +108,7 @@ def test_only_a_regular_file_is_read_as_a_document(store: Store, name: str, chan
     if name == "strobe.json":
         with pytest.raises(StoreCorrupt, match="but must be a regular file"):
             Follower(store.url).advance()
-    else:  # one that follows a log names it, and goes on behind it
+    else:  # a follower names it, and continues after it
         follower = Follower(store.url)
         found = follower.between(0, follower.advance())
         assert "but must be a regular file" in (found[0].problem or "")

@@ -1,4 +1,4 @@
-"""S1, S2: a store in an object store is the same store: one winner, whole or not at all, damage named, nothing lost."""
+"""S1, S2: a store in an object store works like one on disk: one winner, atomic commits, damage named, nothing lost."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ from tests.storage.children import ROOT, start
 from tests.storage.crashing_writer import NEW, write_new
 from tests.storage.processes.test_races import race, racers
 from tests.storage.random_logs import RandomLog
-from tests.storage.samples import begin, commit, large_blob_that_goes_once_its_size_is_known, sample
+from tests.storage.samples import begin, commit, large_blob_removed_after_its_size_was_read, sample
 from tests.support.object_server import SECRET, ObjectServer
 
 from strobe.errors import (
@@ -77,7 +77,7 @@ def test_snapshots_are_stored_shared_with_their_children_and_loaded(store: Store
 
 
 def test_S1_the_files_are_those_of_a_directory(store: Store, tmp_path: Path) -> None:
-    """S1: one format. Copied to a directory, the objects are a store on local disk, and it goes on there."""
+    """S1: one format. Copied to a directory, the objects are a store on local disk, which can be continued there."""
     commit(store, sample(1))
     for name, data in every_file(store).items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -109,7 +109,7 @@ def test_S1_a_stopped_writer_cannot_reuse_removed_positions(url: str) -> None:
     store = Store(Store.create(url).backend, checkpoint_every=every)
     stopped, reader, follower = Store.open(url), Store.open(url), Follower(url)
 
-    def much_happens(step: CommitStep, name: str) -> None:
+    def grow_and_collect(step: CommitStep, name: str) -> None:
         if step == CommitStep.ENTRY_SYNCED:
             stopped.on_step = None
             for position, entry in enumerate(RandomLog(1).entries(5 * every)):
@@ -118,7 +118,7 @@ def test_S1_a_stopped_writer_cannot_reuse_removed_positions(url: str) -> None:
             assert "log/00000000000000000000.json" in collect(store).names
 
     assert reader.state().next_position == 0
-    stopped.on_step = much_happens
+    stopped.on_step = grow_and_collect
     with pytest.raises(LeftBehind):
         begin_term(stopped, "stopped", 0)
     expected = store.state().committed.keys()
@@ -129,7 +129,7 @@ def test_S1_a_stopped_writer_cannot_reuse_removed_positions(url: str) -> None:
     assert [one for one in store.verify_bytes() if not one.place.startswith("blobs/")] == []
 
 
-def test_S1_of_racing_processes_exactly_one_gets_each_place_of_the_log(store: Store) -> None:
+def test_S1_exactly_one_of_racing_processes_gets_each_log_position(store: Store) -> None:
     """S1: entry n is created only if absent."""
     winners = []
     with racers(store.url, 4) as children:
@@ -143,7 +143,7 @@ def test_S1_of_racing_processes_exactly_one_gets_each_place_of_the_log(store: St
     assert store.verify_bytes() == []
 
 
-def test_of_racing_creators_one_makes_the_store_and_all_use_it(url: str) -> None:
+def test_one_of_racing_creators_makes_the_store_and_all_use_it(url: str) -> None:
     with racers(url, 4) as children:
         assert sorted(race(children, ["append 0"] * 4)) == ["lost"] * 3 + ["won"]
     assert Store.open(url).verify_bytes() == []
@@ -224,7 +224,7 @@ def every_step(url: str) -> list[tuple[CommitStep, str]]:
 
 
 def test_S1_a_writer_killed_at_any_step_keeps_committed_snapshots(objects: ObjectServer) -> None:
-    """S1: a snapshot exists from its commit entry on, and before nothing of it does."""
+    """S1: a snapshot exists from its commit entry on, and not in part before."""
     steps = every_step(objects.new_url())
     assert {step for step, _ in steps} == set(CommitStep)
     children = []
@@ -242,7 +242,7 @@ def test_S1_a_writer_killed_at_any_step_keeps_committed_snapshots(objects: Objec
 
 
 def _fatal_steps(steps: list[tuple[CommitStep, str]]) -> Iterator[int]:
-    """The last step of each kind: of the blobs, the last one; of the entries, the commit."""
+    """Yield the last step of each kind: of the blobs, the last one; of the entries, the commit."""
     for kind in CommitStep:
         yield max(number for number, (step, _) in enumerate(steps) if step is kind)
 
@@ -257,7 +257,7 @@ def _go_on(store: Store) -> None:
 
 
 def test_S2_damage_to_any_file_is_named(store: Store) -> None:
-    """S2: every byte is under a checksum; the checks themselves are tried on every byte of a directory elsewhere."""
+    """S2: every byte is under a checksum. Another test tries every byte of a store in a directory."""
     name = commit(store, sample(1))
     for place, data in every_file(store).items():
         for damage in (bytes([data[0] ^ 1]) + data[1:], data[:-1] + bytes([data[-1] ^ 128]), data[:-1], data + b"\n"):
@@ -273,18 +273,18 @@ def test_missing_and_foreign_files_are_named(store: Store) -> None:
     commit(store, sample(1))
     commit(store, sample(2))
     blob = next(name for name in every_file(store) if name.startswith("blobs/"))
-    strangers = ["notes.txt", "log/notes.txt", "blobs/notes.txt", f"{blob.rpartition('/')[0]}/notes.txt"]
-    for name in strangers:
+    foreign = ["notes.txt", "log/notes.txt", "blobs/notes.txt", f"{blob.rpartition('/')[0]}/notes.txt"]
+    for name in foreign:
         overwrite(store, name, b"?")
     store.backend.remove([blob, "log/00000000000000000001.json"])
     places = {problem.place for problem in store.verify_bytes()}
-    assert places == {*strangers, "log/00000000000000000001.json"}
+    assert places == {*foreign, "log/00000000000000000001.json"}
     with pytest.raises(StoreError, match="is missing, though later entries exist"):
         Store.open(store.url).state()
 
 
 def test_S2_the_collector_keeps_shared_blobs_and_removes_others(store: Store) -> None:
-    """S2, E8: the removal is logged, then the blobs go that no complete or open snapshot needs."""
+    """S2, E8: the removal is logged first; then the blobs are removed that no complete or open snapshot needs."""
     parent = commit(store, sample(1))
     child = commit(store, sample(2, balance=2), parent=parent)
     store.append(Remove(parent, "old", 1), store.state().next_position)
@@ -319,8 +319,8 @@ def test_a_collector_in_another_process_takes_nothing_from_a_writer(store: Store
     assert store.verify_bytes() == []
 
 
-def test_large_blobs_go_up_and_come_down_in_parts(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(objects_module, "PART_BYTES", 5 << 20)  # the least that S3 takes as a part
+def test_large_blobs_are_uploaded_and_downloaded_in_parts(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(objects_module, "PART_BYTES", 5 << 20)  # the smallest part that S3 accepts
     name = begin(store, 1)
     data = os.urandom((11 << 20) + 7)
     ref = store.write_blob(name, data)
@@ -336,10 +336,8 @@ def test_large_blobs_go_up_and_come_down_in_parts(store: Store, monkeypatch: pyt
         store.read_blob(ref)
 
 
-def test_a_large_blob_that_goes_once_its_size_is_known_is_missing(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ref = large_blob_that_goes_once_its_size_is_known(store, monkeypatch)
+def test_a_large_blob_removed_after_its_size_was_read_is_missing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    ref = large_blob_removed_after_its_size_was_read(store, monkeypatch)
     with pytest.raises(StoreCorrupt, match=f"{ref.blake3}: is missing"):
         store.read_blob(ref)
 
@@ -385,7 +383,7 @@ def test_a_busy_object_store_is_retried_and_an_outage_is_reported(store: Store, 
     assert Store.open(store.url).state().next_position == 1
 
 
-def test_a_path_without_a_store_is_refused_with_the_way_out(url: str) -> None:
+def test_a_path_without_a_store_is_refused_with_advice(url: str) -> None:
     with pytest.raises(StoreFormatError, match=r"holds no store \(no strobe\.json\)"):
         Store.open(url)
     with pytest.raises(StoreError, match="the bucket does not exist; make it"):
@@ -413,7 +411,7 @@ def test_an_unreachable_object_store_is_reported_without_secrets(monkeypatch: py
     assert caught.value.__cause__ is None
 
 
-def test_without_the_extra_it_is_named() -> None:
+def test_a_missing_extra_is_named() -> None:
     blocked = "import sys; sys.modules['obstore'] = None\nfrom strobe.storage import Store\nStore.open('s3://bucket/x')"
     result = subprocess.run([sys.executable, "-c", blocked], cwd=ROOT, capture_output=True, text=True, check=False)
     assert f"{MissingExtra.__name__}: the store s3://bucket/x needs the extra 'objects'" in result.stderr

@@ -1,4 +1,4 @@
-"""Following the log: commits as they take effect, damage named and passed over, and a store that goes and returns."""
+"""Following the log: commits as they take effect, damage that is named and skipped, a store that goes and returns."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def ids(followed: list[Followed]) -> list[str | None]:
 
 
 def commit_anyway(store: Store, snapshot: Snapshot) -> None:
-    """Append a commit that has no effect, as a writer does that has not read the newest entries."""
+    """Append a commit that has no effect, as a writer would that has not read the newest entries."""
     earlier = store.list()[0][2]
     store.append(Commit(str(snapshot.id), earlier, at_us=1), store.state().next_position)
 
@@ -43,7 +43,7 @@ def test_commits_are_followed_as_they_come(tmp_path: Path) -> None:
     assert ids(follower.between(2, 3)) == []
 
 
-def test_only_commits_that_took_effect_are_given(tmp_path: Path) -> None:
+def test_only_commits_that_took_effect_are_returned(tmp_path: Path) -> None:
     kept, aborted, stale, never = good_snapshots(2, 4)
     store = store_with(tmp_path / "store", [kept])
     begin(store, aborted)
@@ -58,8 +58,10 @@ def test_only_commits_that_took_effect_are_given(tmp_path: Path) -> None:
     assert ids(follower.between(0, follower.advance())) == [str(kept.id)]
 
 
-def test_D1_a_commit_weighs_as_much_as_its_entry_and_its_blobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By that work is shared out; a long entry is worth a task by itself, and is not looked through."""
+def test_D1_the_size_of_a_commit_is_that_of_its_entry_and_its_blobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Work is distributed by size. A long entry is a task of its own, and is not examined further."""
     store = store_with(tmp_path / "store", good_snapshots(1, 1))
     (_, name, manifest), *_ = store.list()
     entry_bytes = (tmp_path / "store" / entry_name(store.state().committed[name].position)).stat().st_size
@@ -94,7 +96,7 @@ def test_a_damaged_entry_is_named_and_the_others_count(tmp_path: Path, position:
     assert (problem.position, problem.snapshot_id) == (position, None)
     assert problem.problem is not None
     assert problem.problem.startswith(entry_name(position))
-    # A begin that is damaged does not undo the snapshot: its blobs say where it began.
+    # A damaged begin does not undo the snapshot: its blobs show where it began.
     lost = {str(snapshots[position // 2].id)} if position % 2 else set()
     assert [entry for entry in ids(found) if entry] == [str(s.id) for s in snapshots if str(s.id) not in lost]
 
@@ -108,7 +110,7 @@ def test_a_file_that_is_no_entry_is_named(tmp_path: Path, raw: bytes) -> None:
 
 
 def test_an_entry_of_a_newer_kind_is_named_and_the_others_count(tmp_path: Path) -> None:
-    """Its checksum holds: a newer Strobe has written it, and what it means is not known."""
+    """Its checksum is valid: a newer Strobe has written it, and its meaning is unknown."""
     store = store_with(tmp_path / "store", good_snapshots(5, 2))
     path = tmp_path / "store" / entry_name(1)
     document = msgspec.json.decode(path.read_bytes())
@@ -132,7 +134,7 @@ def test_a_missing_entry_is_named_and_the_later_ones_count(tmp_path: Path) -> No
     assert last.snapshot_id == str(snapshots[1].id)
 
 
-def test_a_store_that_vanishes_and_returns_is_followed_on(tmp_path: Path) -> None:
+def test_a_store_that_disappears_and_returns_is_still_followed(tmp_path: Path) -> None:
     first, second = good_snapshots(7, 2)
     store = store_with(tmp_path / "store", [first])
     follower = Follower(store.url)
@@ -145,7 +147,7 @@ def test_a_store_that_vanishes_and_returns_is_followed_on(tmp_path: Path) -> Non
     assert ids(follower.between(2, follower.advance())) == [str(second.id)]
 
 
-def test_another_store_in_its_place_is_not_taken_for_it(tmp_path: Path) -> None:
+def test_another_store_in_its_place_is_refused(tmp_path: Path) -> None:
     (snapshot,) = good_snapshots(8, 1)
     follower = Follower(store_with(tmp_path / "store", [snapshot]).url)
     follower.advance()
@@ -155,7 +157,7 @@ def test_another_store_in_its_place_is_not_taken_for_it(tmp_path: Path) -> None:
         follower.advance()
 
 
-def test_a_log_that_was_cut_short_behind_the_reader_is_not_read_on(tmp_path: Path) -> None:
+def test_a_log_that_lost_entries_already_read_is_not_followed(tmp_path: Path) -> None:
     store = store_with(tmp_path / "store", good_snapshots(9, 2))
     follower = Follower(store.url)
     follower.advance()
@@ -176,7 +178,7 @@ def test_a_commit_is_read_by_its_position_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("term", [0, 7])
 def test_an_outline_agrees_with_the_decoded_entry(tmp_path: Path, term: int) -> None:
-    """The short way to a commit's id, view and epoch, and the long one for entries laid out otherwise, agree."""
+    """The fast path to a commit's id, view and epoch agrees with the slow one, for entries of another layout."""
     store = store_with(tmp_path / "store", good_snapshots(11, 3))
     for position, entry in store.read_log():
         raw, _ = encode_entry(entry, position, "ab" * 32, term)
