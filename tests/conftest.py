@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+from tests.spark import class_archive
 from tests.support import object_server
 from xdist.scheduler import LoadScopeScheduling
 
@@ -28,9 +30,12 @@ settings.register_profile("repeatable", deadline=None, derandomize=True, max_exa
 settings.register_profile("search", deadline=None, max_examples=2000, print_blob=True)
 settings.load_profile("repeatable")
 
-# For every Java that a test starts: verifying all of Spark's byte code takes a fifth of its time, and tests nothing of
-# Strobe.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote")
+os.environ |= class_archive.environment()
+
+# Compiled tests are kept, whatever the environment says. What tests write and import is not: a file that is written twice
+# within a second could be taken for the first.
+sys.dont_write_bytecode = False
+os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
 
 # A unit test needs no socket, process, Spark, browser or clock, and takes only moments. Any other test is in a folder
@@ -51,6 +56,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_finish() -> None:
     """Exclude imported and collected objects from garbage collection, which would take most of some tests' time."""
+    sys.dont_write_bytecode = True
     gc.collect()
     gc.freeze()
 

@@ -16,16 +16,15 @@ from pathlib import Path
 
 import pyspark
 
-SPARK_HOME = Path(pyspark.__file__).parent
+PYSPARK = Path(pyspark.__file__).parent
+SPARK_HOME = Path(os.environ.get("SPARK_HOME", PYSPARK))
 STARTED_TIMEOUT_S = 120.0
 # Nothing here runs long enough for the optimizing JIT compiler to pay off.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-# Strobe and its dependencies; pyspark itself is found in SPARK_HOME.
+# Strobe and its dependencies.
 NOT_THERE = (
     "_editable_impl_strobe",
     "strobe_snapshots",
-    "pyspark",
-    "py4j",
     "msgspec",
     "xxhash",
     "blake3",
@@ -37,10 +36,10 @@ NOT_THERE = (
 
 
 def bare_python(directory: Path) -> Path:
-    """Return a Python like that of a cluster: with pyarrow, numpy and grpc, without Strobe and its dependencies."""
+    """Return a Python like that of a cluster: with pyspark, pyarrow, numpy and grpc, without Strobe and its dependencies."""
     venv.create(directory, with_pip=False)
     packages = next(directory.glob("lib/python*/site-packages"))
-    for path in SPARK_HOME.parent.iterdir():
+    for path in PYSPARK.parent.iterdir():
         if not path.name.startswith(NOT_THERE):
             (packages / path.name).symlink_to(path)
     python = directory / "bin" / "python"

@@ -4,13 +4,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
-import pyspark
 import pytest
-from pyspark.sql import SparkSession
 from tests.spark.generate import good_snapshots
 from tests.spark.stores import store_with
 
@@ -86,36 +82,43 @@ def processes_of(session: int) -> list[str]:
     return found
 
 
+PROGRAM = """
+import os, sys
+import pyarrow, pyspark
+from strobe.spark import *
+
+def where(batches):
+    for batch in batches:
+        yield pyarrow.RecordBatch.from_pydict({"path": [pyspark.__file__]})
+
+spark = local_session()
+print(tables(spark, sys.argv[1]).snapshots.count())
+print([row.path for row in spark.range(1, numPartitions=1).mapInArrow(where, "path string").collect()] == [pyspark.__file__])
+print(os.environ.get("SPARK_HOME"))
+"""
+
+
 def test_it_is_silent_and_leaves_no_process_and_no_file(tmp_path: Path) -> None:
+    """Its workers import Spark from where the program does: they would compile the archive inside pyspark again."""
     store = store_with(tmp_path / "store", good_snapshots(11, 2))
     here, scratch = tmp_path / "here", tmp_path / "scratch"
     here.mkdir()
     scratch.mkdir()
-    code = "import sys; from strobe.spark import *; print(tables(local_session(), sys.argv[1]).snapshots.count())"
+    environment = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
     process = subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", code, store.url],
+        [sys.executable, "-W", "error", "-c", PROGRAM, store.url],
         cwd=here,
-        env={**os.environ, "TMPDIR": str(scratch)},
+        env={**environment, "TMPDIR": str(scratch)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
     output, errors = process.communicate()
-    assert (output, errors) == ("2\n", "")
+    assert (output, errors) == ("2\nTrue\nNone\n", "")
     deadline = time.monotonic() + LEFT_BEHIND_TIMEOUT_S
     while (left := processes_of(process.pid)) and time.monotonic() < deadline:
         time.sleep(0.05)  # the workers end when they notice that Java has ended
     assert left == []
     assert list(here.iterdir()) == []
     assert list(scratch.iterdir()) == []
-
-
-def test_workers_import_spark_from_the_same_place_as_this_program(spark: SparkSession) -> None:
-    """Not from the archive inside pyspark, which each worker would compile again."""
-
-    def where(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from (pa.RecordBatch.from_pydict({"path": [pyspark.__file__] * len(batch)}) for batch in batches)
-
-    assert [row.path for row in spark.range(1).mapInArrow(where, "path string").collect()] == [pyspark.__file__]
-    assert "SPARK_HOME" not in os.environ

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.cloudpickle import dumps
-from tests.spark.clusters import SPARK_HOME, bare_python, free_port
+from tests.spark.clusters import bare_python, free_port
 
 from strobe.errors import StrobeError, UsageError
 from strobe.spark.dataframes.clusters import CarriedSource, cluster_settings, session_for
@@ -32,8 +32,7 @@ except StrobeError as error:
 
 
 def in_bare_python(directory: Path, code: str, *arguments: str, path: str = "") -> str:
-    spark = sorted((SPARK_HOME / "python" / "lib").glob("*.zip"))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([path, *map(str, spark)])}
+    environment = {**os.environ, "PYTHONPATH": path}
     python = bare_python(directory / "bare")
     answer = subprocess.run(
         [python, "-c", code, *arguments], env=environment, capture_output=True, text=True, check=False

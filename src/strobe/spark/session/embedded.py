@@ -147,15 +147,20 @@ def _home_without_archives(home: Path) -> Iterator[None]:
     if "SPARK_HOME" in os.environ:
         yield  # the user's own Spark, which may have only the archives
         return
-    home.mkdir()
-    for part in Path(pyspark.__file__).parent.iterdir():
-        if part.name != "python":
-            (home / part.name).symlink_to(part)
+    link_home(home)
     os.environ["SPARK_HOME"] = str(home)
     try:
         yield
     finally:
         del os.environ["SPARK_HOME"]
+
+
+def link_home(home: Path) -> None:
+    """Make the directory `home` with all of Spark except the archives of its Python packages."""
+    home.mkdir()
+    for part in Path(pyspark.__file__).parent.iterdir():
+        if part.name != "python":
+            (home / part.name).symlink_to(part)
 
 
 def _gateway(conf: SparkConf, log: Path) -> Any:
