@@ -32,8 +32,8 @@ settings.load_profile("repeatable")
 
 os.environ |= class_archive.environment()
 
-# Compiled tests are kept, whatever the environment says. What tests write and import is not: a file that is written twice
-# within a second could be taken for the first.
+# Keep compiled tests, whatever the environment says. Modules that tests write are never compiled to files: one that is
+# written twice within a second could be taken for the first.
 sys.dont_write_bytecode = False
 os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 

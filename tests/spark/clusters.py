@@ -36,7 +36,7 @@ NOT_THERE = (
 
 
 def bare_python(directory: Path) -> Path:
-    """Return a Python like that of a cluster: with pyspark, pyarrow, numpy and grpc, without Strobe and its dependencies."""
+    """Return a Python like that of a cluster: with pyspark, pyarrow, numpy and grpc, but without Strobe."""
     venv.create(directory, with_pip=False)
     packages = next(directory.glob("lib/python*/site-packages"))
     for path in PYSPARK.parent.iterdir():

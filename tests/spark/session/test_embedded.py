@@ -93,7 +93,8 @@ def where(batches):
 
 spark = local_session()
 print(tables(spark, sys.argv[1]).snapshots.count())
-print([row.path for row in spark.range(1, numPartitions=1).mapInArrow(where, "path string").collect()] == [pyspark.__file__])
+found = spark.range(1, numPartitions=1).mapInArrow(where, "path string").collect()
+print([row.path for row in found] == [pyspark.__file__])
 print(os.environ.get("SPARK_HOME"))
 """
 
