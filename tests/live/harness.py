@@ -339,12 +339,19 @@ def _copy_if_there(source, target):
 
 
 @contextmanager
-def older_copy(store, end):
-    """Put a copy with the log entries before `end` in the store's place for a while; nothing may be appended to it."""
+def older_copy(store, end, log_only=True):
+    """Put a copy with the log entries before `end` in the store's place for a while; nothing may be appended to it.
+
+    `log_only`: without blobs and checkpoints; otherwise only the newest entries are missing.
+    """
     elsewhere = store.with_name("elsewhere")
     store.rename(elsewhere)
     (store / "log").mkdir(parents=True)
     shutil.copy(elsewhere / "strobe.json", store)
+    if not log_only:
+        for room in ("blobs", "checkpoints"):
+            if (elsewhere / room).exists():
+                shutil.copytree(elsewhere / room, store / room, copy_function=os.link)
     kept = [path for path in (elsewhere / "log").iterdir() if int(path.stem) < end]
     for path in kept:
         shutil.copy(path, store / "log")

@@ -110,7 +110,7 @@ class Soak:
             self.take_over: (0.5, ["coordinator taken over"]),
             self.fill_disk: (1, ["disks full"]),
             self.take_store_away: (1, ["stores moved away"]),
-            self.put_back_older_copy: (1, ["older copies"]),
+            self.put_back_older_copy: (1, ["older copies", "newest entries missing"]),
             self.restore: (0.5, ["rollbacks asked for"]),
             self.leave_or_join: (2, ["leaves", "joins"]),
             self.damage_blob: (0.5, ["blobs damaged"]),
@@ -236,15 +236,17 @@ class Soak:
         self._count("stores moved away", 1)
 
     def put_back_older_copy(self):
-        """Put an older copy of the store in its place for a while; the coordinator may be killed during that time."""
+        """Let the store be an older copy of its log, or lack its newest entries,; maybe kill the coordinator."""
         status = self.live.status()  # it has the newest known entry, which `strobe up` notes too
         if status is None or status.last_entry is None or self.live.supervisor.pid(COORDINATOR) != status.pid:
             return
-        with older_copy(self.live.store, status.last_entry.position - self.chance.randint(0, 5)):
+        kind = self.chance.choice(["older copies", "newest entries missing"])
+        end = status.last_entry.position - self.chance.randint(0, 5)
+        with older_copy(self.live.store, end, log_only=kind == "older copies"):
             if self.chance.random() < 0.7:
                 self._count("coordinator killed", self.live.supervisor.kill(COORDINATOR))
             self._pass_time(self.chance.uniform(0.1, 1.5))
-        self._count("older copies", 1)
+        self._count(kind, 1)
 
     def restore(self):
         self._ask("rollbacks asked for", lambda: self.live.client.restore(timeout_s=0.5))

@@ -218,13 +218,13 @@ def test_the_answer_names_what_a_delayed_snapshot_waits_for(tmp_path: Path) -> N
 def test_waiting_requests_get_the_reason_when_everything_is_stopped(tmp_path: Path) -> None:
     async def scenario(coordinator: Running, asking: Callable[..., Any]) -> None:
         a, b = await both_alive(coordinator)
-        waiting = [
-            asyncio.create_task(asking("POST", "/v1/snapshots", {"wait": True, "timeout_s": 20})),
+        waiting = [asyncio.create_task(asking("POST", "/v1/snapshots", {"wait": True, "timeout_s": 20}))]
+        await b.handle(SnapshotBegun)  # the other two wait for this one to end
+        waiting += [
             asyncio.create_task(asking("POST", "/v1/snapshots", {"wait": True, "timeout_s": 20})),
             asyncio.create_task(asking("POST", "/v1/snapshots", {"initiators": ["a", "b"], "timeout_s": 20})),
         ]
         await coordinator.until(lambda: len(coordinator.coordinator.requests.takes) == 3)
-        await b.handle(SnapshotBegun)
         coordinator.coordinator.requests.restore(RollbackTarget("somewhere", False)).done.add_done_callback(
             restored.append
         )
