@@ -224,8 +224,8 @@ class LeftBehind(StrobeError):
 
     def __str__(self) -> str:
         return (
-            f"store {self.url}: the log has gone on, and entry {self.position} and later ones that were not read yet "
-            "were removed since; a checkpoint has what they say: start again"
+            f"store {self.url}: entry {self.position} and later entries were removed before they were read; a "
+            "checkpoint contains them: start again"
         )
 
 
@@ -245,8 +245,8 @@ class LogReplaced(StrobeError):
 
     def __str__(self) -> str:
         return (
-            f"store {self.url}: entry {self.position} of the log is another one than this coordinator has read, and "
-            "the log goes on: this is another copy of the store; the coordinator ends, start it again to read this log"
+            f"store {self.url}: entry {self.position} of the log differs from the one that this coordinator read, and "
+            "more entries follow: another copy of the store is in its place; restart the coordinator to read this log"
         )
 
 

@@ -68,7 +68,7 @@ class EventBound:
         if self.exceeded and self._event() == self._last:
             raise UsageError(
                 f"process {self.process!r} has sent, emitted and set timers for more than {self.bytes_max:,} bytes in "
-                f"one event, in {handler_running()}; do less in one event, and go on in the next one (by a timer of "
-                "0 s), or raise event_bytes_max under [node]"
+                f"one event, in {handler_running()}; split the work over several events (set a "
+                "timer of 0 s), or raise event_bytes_max under [node]"
             )
         self.exceeded = False

@@ -14,7 +14,7 @@ from tests.causality.strategies import cut_off
 
 from strobe.causality.cuts import latest_consistent_cut
 from strobe.causality.expressions import evaluate, parse
-from strobe.causality.expressions.nodes import Node
+from strobe.causality.expressions.nodes import Expression
 from strobe.causality.expressions.values import Value
 from strobe.causality.lattice import Detection, definitely, possibly
 from strobe.causality.trace import EventRef, Trace
@@ -87,7 +87,7 @@ class World:
     def _is_consistent(self, cut: dict[str, int]) -> bool:
         return all(sent <= cut[source] or received > cut[target] for target, received, source, sent in self.messages)
 
-    def where(self, node: Node) -> list[dict[str, int]]:
+    def where(self, node: Expression) -> list[dict[str, int]]:
         """Return the consistent cuts at which a condition holds."""
         return [cut for cut in self.cuts if evaluate(node, At(self, cut)) is True]
 

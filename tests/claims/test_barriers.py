@@ -59,7 +59,7 @@ def test_V4_completion_does_not_wait_for_queues(monkeypatch):
         world = World(players("dag", protocol), 1, checkers=all_checkers())
         world.run(5, us_max=2_000_000)
         complete[protocol] = world.committed
-        queued = max(len(queue.inlet) + len(queue.outbox) for queue in world.channel_queues.values())
+        queued = max(len(queue.arrived) + len(queue.outbox) for queue in world.channel_queues.values())
         assert queued > 50
     assert complete["aligned"] == []
     assert len(complete["unaligned"]) > 5

@@ -95,7 +95,7 @@ def test_E3_the_application_runs_on_while_a_large_snapshot_is_aborted(tmp_path, 
         live.wait("a recording", lambda s: any(part.recorded for snapshot in s.open for part in snapshot.parts))
         live.kill("coordinator", signal.SIGSTOP)
         live.kill("b", signal.SIGCONT)
-        wait_until("a to give it up", lambda: "is given up: recording its channels took more than" in live.log("a"))
+        wait_until("a to give it up", lambda: "is aborted here: recording its channels took more than" in live.log("a"))
         before = counts()
         wait_until("progress", lambda: all(now >= then + 100 for now, then in zip(counts(), before, strict=True)))
         live.kill("coordinator", signal.SIGCONT)

@@ -1,11 +1,11 @@
-"""What an Examiner finds in a store, without Spark: it gets the whole log as one batch, in the pipeline's form."""
+"""What a SnapshotChecker finds in a store, without Spark: it gets the whole log as one batch, as in the pipeline."""
 
 from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 
-from strobe.spark.checks.snapshot_checker import COMMITS, Examination, Examiner
+from strobe.spark.checks.snapshot_checker import COMMIT_BATCH, Examination, SnapshotChecker
 from strobe.storage import Store
 from strobe.storage.log.follower import Followed, Follower
 
@@ -19,7 +19,7 @@ def entries_of(store: Store) -> list[Followed]:
 
 def examined(
     store: Store,
-    spoil: Callable[[Examiner], None] = lambda examiner: None,
+    spoil: Callable[[SnapshotChecker], None] = lambda checker: None,
     entries: list[Followed] | None = None,
 ) -> list[dict[str, Any]]:
     entries = entries_of(store) if entries is None else entries
@@ -33,6 +33,6 @@ def examined(
         }
         for n, entry in enumerate(entries)
     ]
-    examiner = Examiner(Examination(store.url, store.header.store, DRIFT_WINDOW))
-    spoil(examiner)
-    return examiner.examine(pa.RecordBatch.from_pylist(rows, schema=COMMITS)).to_pylist()
+    checker = SnapshotChecker(Examination(store.url, store.header.store, DRIFT_WINDOW))
+    spoil(checker)
+    return checker.examine(pa.RecordBatch.from_pylist(rows, schema=COMMIT_BATCH)).to_pylist()

@@ -11,7 +11,7 @@ from typing import Union
 from strobe.causality.predicate_input import PredicateInput
 from strobe.declarations import Waits
 
-Member = Union[str, "_Term"]
+TermMember = Union[str, "_Term"]
 
 
 class _Term:
@@ -23,7 +23,7 @@ class _Term:
         self.process = process
         self.above = above
         self.any_suffices = waits.any_suffices
-        self.members: tuple[Member, ...] = ()
+        self.members: tuple[TermMember, ...] = ()
         self.lacks = 1 if waits.any_suffices else len(waits.processes)
 
 
@@ -57,7 +57,7 @@ class WaitGraph:
     def needed(self, process: str) -> set[str]:
         """Return as few of these as show that the wait is not met: of an "all" wait, the first unmet member."""
         found: set[str] = set()
-        open_: list[Member] = [self._terms[process]]
+        open_: list[TermMember] = [self._terms[process]]
         while open_:
             member = open_.pop()
             if isinstance(member, str):
@@ -72,7 +72,7 @@ class WaitGraph:
         outermost = _Term(process, waits, None)
         open_ = [(waits, outermost)]
         for part, term in open_:  # grows during the loop
-            members: list[Member] = []
+            members: list[TermMember] = []
             for one in part.processes:
                 if isinstance(one, Waits):
                     inner = _Term(process, one, term)
@@ -120,7 +120,7 @@ class WaitGraph:
         if term.lacks == 0:
             self._met.append(term)
 
-    def _is_met(self, process: str, member: Member) -> bool:
+    def _is_met(self, process: str, member: TermMember) -> bool:
         if isinstance(member, str):
             return member in self.can_proceed or self._facts.need_not_count(process, member)
         return member.lacks <= 0
@@ -128,7 +128,7 @@ class WaitGraph:
 
 def _names(term: _Term) -> Iterator[str]:
     """Yield the processes that are members of a term, or of a nested term."""
-    open_: list[Member] = [term]
+    open_: list[TermMember] = [term]
     while open_:
         member = open_.pop()
         if isinstance(member, str):

@@ -27,8 +27,8 @@ class EventLog:
 
     def emit(self, event: str, level: str = INFO, /, **facts: Any) -> None:
         """Log `event`. Facts that are None or empty are omitted."""
-        told = {name: value for name, value in facts.items() if value not in (None, "", {})}
-        line = self._json(event, level, told) if self._as_json else self._text(event, level, told)
+        shown = {name: value for name, value in facts.items() if value not in (None, "", {})}
+        line = self._json(event, level, shown) if self._as_json else self._text(event, level, shown)
         stream = self._stream or sys.stderr
         with suppress(OSError, ValueError):
             stream.write(line + "\n")

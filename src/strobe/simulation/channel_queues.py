@@ -47,12 +47,12 @@ Item = Frame | MarkerReceived | ViewReceived | SimulatedOvertaking
 class ChannelQueue:
     """Both ends of one channel in one epoch."""
 
-    __slots__ = ("credit", "held", "inlet", "outbox", "serving")
+    __slots__ = ("arrived", "credit", "held", "outbox", "serving")
 
     def __init__(self) -> None:
         self.credit = WINDOW_FRAMES
         self.outbox: deque[Frame | MarkerReceived | ViewReceived] = deque()
-        self.inlet: deque[Frame | InFlight | MarkerReceived | ViewReceived] = deque()
+        self.arrived: deque[Frame | InFlight | MarkerReceived | ViewReceived] = deque()
         self.held = False
         self.serving = False
 
@@ -129,13 +129,13 @@ class ChannelQueues:
             return
         if isinstance(item, MarkerReceived):
             self.node.dispatch(BarrierArrived(channel, item.marker, _waiting(queue)))
-        queue.inlet.append(item)
+        queue.arrived.append(item)
         self._serve_later(channel, queue)
 
     def redeliver(self, channel: str, items: tuple[InFlight, ...]) -> None:
         """Put restored frames before anything from the network (R1)."""
         queue = self.of(channel)
-        queue.inlet.extend(items)
+        queue.arrived.extend(items)
         self._serve_later(channel, queue)
 
     def held(self) -> list[str]:
@@ -143,7 +143,7 @@ class ChannelQueues:
         return [channel for channel in self.node.context.inputs if self.of(channel).held]
 
     def _serve_later(self, channel: str, queue: ChannelQueue) -> None:
-        if queue.inlet and not queue.serving and not queue.held:
+        if queue.arrived and not queue.serving and not queue.held:
             queue.serving = True
             service_us = 1 + int(self.network.random() * SERVICE_US_MAX)
             self.network.scheduler.after(service_us, self._serve, channel, queue)
@@ -154,9 +154,9 @@ class ChannelQueues:
             node.backlog.append((self._serve, channel, queue))
             return
         queue.serving = False
-        if queue.held or not queue.inlet:
+        if queue.held or not queue.arrived:
             return
-        item = queue.inlet.popleft()
+        item = queue.arrived.popleft()
         if isinstance(item, Frame):
             node.take_frame(FrameReceived(channel, item))
             self.network.scheduler.after(self.network.draw_delay_us(), self._credited, channel, queue)
@@ -169,5 +169,5 @@ class ChannelQueues:
 
 def _waiting(queue: ChannelQueue) -> tuple[InFlight, ...]:
     """Return the frames that have arrived and wait to be received."""
-    frames = (item for item in queue.inlet if isinstance(item, Frame | InFlight))
+    frames = (item for item in queue.arrived if isinstance(item, Frame | InFlight))
     return tuple(InFlight(item) if isinstance(item, Frame) else item for item in frames)

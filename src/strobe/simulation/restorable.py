@@ -1,8 +1,8 @@
-"""A node in a world with rollbacks: it may lose its state, and the coordinator may order all nodes to go back (R1).
+"""A node in a world with rollbacks: it may lose its state, and the coordinator may order a rollback (R1).
 
-A node that goes back is replaced by a new node; a timer of the old one has no effect, as that stays down. Every item on
+A rollback replaces each node by a new one; timers of the old one have no effect, since it stays stopped. Every item on
 a channel carries the epoch in which it was sent. An item of an older epoch is dropped. An item of a newer epoch waits
-until the node is there, like a connection that is refused for now.
+until the node has restored that epoch, like a connection that is refused for now.
 """
 
 from collections import deque

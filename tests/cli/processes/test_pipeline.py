@@ -123,7 +123,7 @@ def test_a_store_of_an_unknown_version_is_refused_before_spark_starts(store, tmp
     header = tmp_path / "store" / HEADER
     header.write_bytes(header.read_bytes().replace(b'"version":1', b'"version":2'))
     command = [word for word in words(store, tmp_path) if once or word != "--once"]
-    refused(run(*command), "says version 2 of the format, and this Strobe reads version 1")
+    refused(run(*command), "has version 2 of the format, and this Strobe reads version 1")
     assert not (tmp_path / "to").exists()
 
 

@@ -71,7 +71,7 @@ def test_V4_unaligned_barriers_overtake_at_both_ends(monkeypatch):
     original = ChannelQueues.arrive
 
     def arrive(queues, channel, item):
-        overtaken.append((len(queues.of(channel).inlet), len(getattr(item, "overtaken", ()))))
+        overtaken.append((len(queues.of(channel).arrived), len(getattr(item, "overtaken", ()))))
         original(queues, channel, item)
 
     monkeypatch.setattr(ChannelQueues, "arrive", arrive)

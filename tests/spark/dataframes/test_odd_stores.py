@@ -17,7 +17,7 @@ from tests.storage.samples import commit, sample
 
 from strobe.errors import StoreError
 from strobe.protocol.values.log_entries import EpochStart, Remove
-from strobe.spark.checks.snapshot_checker import GONE, QUARANTINE, ROW_KIND, VERDICT, Examiner
+from strobe.spark.checks.snapshot_checker import GONE, QUARANTINE, ROW_KIND, VERDICT, SnapshotChecker
 from strobe.spark.dataframes.reader import Request, read_table
 from strobe.spark.schema import columns as c
 from strobe.storage import Store
@@ -170,7 +170,7 @@ def test_a_file_that_cannot_be_read_now_is_retried_and_not_damage(
     store: Store, name: str, positions: set[int] | None
 ) -> None:
     """Also an entry that only drift needs: drift is computed from the log, so its result must not change."""
-    found = examined(store, lambda examiner: Unreadable(examiner._reader._reader, name, positions) and None)
+    found = examined(store, lambda checker: Unreadable(checker._reader._reader, name, positions) and None)
     kinds = {row[ROW_KIND] for row in found}
     assert GONE in kinds
     assert QUARANTINE not in kinds
@@ -186,7 +186,7 @@ def test_the_log_is_read_once_however_many_snapshots_were_removed(
     shutil.rmtree(Path(store.url) / "blobs")
     read: list[str] = []
 
-    def count(examiner: Examiner) -> None:
+    def count(checker: SnapshotChecker) -> None:
         read_file = Disk.read
         monkeypatch.setattr(Disk, "read", lambda disk, name: read.append(name) or read_file(disk, name))
 

@@ -126,7 +126,7 @@ def test_an_invariant_over_its_time_limit_is_an_error(
 LOST = (
     "Job aborted due to stage failure: Task 0 in stage 2.0 failed 4 times, most recent failure: Lost task 0.3 in stage"
 )
-MISHAPS = [
+FAILURES = [
     (is_cancelled, "[SPARK_JOB_CANCELLED] Job 0 cancelled as part of cancellation of all jobs SQLSTATE: XXKDA"),
     (is_worker_lost, f"{LOST} 2.0 (TID 7) (10.0.0.1 executor 3): ExecutorLostFailure (executor 3 exited) Reason: x"),
     (is_disk_full, f"{LOST} 2.0 (TID 7) (10.0.0.1 executor 3): java.io.IOException: No space left on device"),
@@ -134,7 +134,7 @@ MISHAPS = [
 ]
 
 
-@pytest.mark.parametrize(("recognizes", "message"), MISHAPS)
+@pytest.mark.parametrize(("recognizes", "message"), FAILURES)
 def test_spark_failures_are_not_mistaken_in_quoted_user_data(recognizes: object, message: str) -> None:
     assert callable(recognizes)
     assert recognizes(PySparkException(message))

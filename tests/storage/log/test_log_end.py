@@ -183,7 +183,7 @@ def diverged(store: Store, more: int) -> tuple[Store, Path]:
 
 def test_S1_a_coordinator_that_finds_another_longer_log_ends(store: Store) -> None:
     led, root = diverged(store, 3)
-    with pytest.raises(LogReplaced, match="is another one than this coordinator has read"):
+    with pytest.raises(LogReplaced, match="differs from the one that this coordinator read"):
         list(led.read_log(led.known.next_position))
     assert begin_term(Store.open(root), "again", 0) == 2
 

@@ -7,8 +7,8 @@ scope in which it is evaluated: a cut of a trace, or the state that a breakpoint
 """
 
 from strobe.causality.expressions.evaluation import Scope, evaluate
-from strobe.causality.expressions.nodes import ExpressionError, Node
+from strobe.causality.expressions.nodes import Expression, ExpressionError
 from strobe.causality.expressions.parser import parse
 from strobe.causality.expressions.values import Value
 
-__all__ = ["ExpressionError", "Node", "Scope", "Value", "evaluate", "parse"]
+__all__ = ["Expression", "ExpressionError", "Scope", "Value", "evaluate", "parse"]

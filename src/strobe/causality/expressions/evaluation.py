@@ -13,8 +13,8 @@ from strobe.causality.expressions.nodes import (
     NOT,
     OR,
     Count,
+    Expression,
     Literal,
-    Node,
     Operation,
     Variable,
 )
@@ -32,7 +32,7 @@ class Scope(Protocol):
     def count(self, kind: str, name: str | None) -> int: ...
 
 
-def operands_of(node: Node) -> Sequence[Node]:
+def operands_of(node: Expression) -> Sequence[Expression]:
     """Return the operands of an operation; other nodes have none."""
     return node.operands if isinstance(node, Operation) else ()
 
@@ -56,10 +56,10 @@ def fold(root: N, operands: Callable[[N], Sequence[N]], combine: Callable[[N, li
     return made[0]
 
 
-def evaluate(node: Node, scope: Scope) -> Value:
+def evaluate(node: Expression, scope: Scope) -> Value:
     """Return the value of `node`."""
 
-    def value(inner: Node, values: list[Value]) -> Value:
+    def value(inner: Expression, values: list[Value]) -> Value:
         match inner:
             case Literal(value=literal):
                 return literal
@@ -97,19 +97,19 @@ def _inverted(value: Value) -> bool:
     return not is_true(value)
 
 
-def leaves(node: Node) -> Iterator[Variable | Count]:
+def leaves(node: Expression) -> Iterator[Variable | Count]:
     """Yield every variable and every count in `node`, from left to right."""
     for inner in operands_first(node, operands_of):
         if isinstance(inner, Variable | Count):
             yield inner
 
 
-def pushed_down(node: Node) -> Node:
+def pushed_down(node: Expression) -> Expression:
     """Return the same condition with every `not` below the `and` and `or`."""
     return fold(node, operands_of, _both_ways)[0]
 
 
-def _both_ways(node: Node, operands: list[tuple[Node, Node]]) -> tuple[Node, Node]:
+def _both_ways(node: Expression, operands: list[tuple[Expression, Expression]]) -> tuple[Expression, Expression]:
     """Return a condition and its negation, each with every `not` below the `and` and `or`."""
     if isinstance(node, Operation) and node.operator == NOT:
         ((positive, negative),) = operands

@@ -61,13 +61,13 @@ class Operation(_Node, frozen=True):
     """`operator` applied to one or two operands; `and` and `or` take any number of them."""
 
     operator: str
-    operands: tuple["Node", ...]
+    operands: tuple["Expression", ...]
 
 
-Node = Literal | Variable | Count | Operation
+Expression = Literal | Variable | Count | Operation
 
 
-def is_condition(node: Node) -> bool:
+def is_condition(node: Expression) -> bool:
     """Whether a node can be true at all: a variable can, a sum cannot."""
     match node:
         case Literal(value=value):

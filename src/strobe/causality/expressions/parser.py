@@ -15,9 +15,9 @@ from strobe.causality.expressions.nodes import (
     OR,
     ORDERINGS,
     Count,
+    Expression,
     ExpressionError,
     Literal,
-    Node,
     Operation,
     Variable,
     is_condition,
@@ -31,7 +31,7 @@ _DEPTH_MAX = 50
 _OPERATIONS_MAX = 5_000
 
 
-def parse(text: str) -> Node:
+def parse(text: str) -> Expression:
     """Return the condition in `text`; raise ExpressionError if it is not a condition."""
     parser = _Parser(text)
     node = parser.disjunction()
@@ -47,26 +47,26 @@ class _Parser:
         self._depth = 0
         self._operations = 0
 
-    def disjunction(self) -> Node:
+    def disjunction(self) -> Expression:
         return self._joined(OR, self._conjunction)
 
-    def _conjunction(self) -> Node:
+    def _conjunction(self) -> Expression:
         return self._joined(AND, self._negation)
 
-    def _joined(self, word: str, inner: Callable[[], Node]) -> Node:
+    def _joined(self, word: str, inner: Callable[[], Expression]) -> Expression:
         nodes, column = [inner()], self._current.column
         while self._is_word(word):
             self._operator()
             nodes.append(inner())
         return Operation(column, word, tuple(map(self.condition, nodes))) if len(nodes) > 1 else nodes[0]
 
-    def _negation(self) -> Node:
+    def _negation(self) -> Expression:
         if not self._is_word(NOT):
             return self._comparison()
         column = self._operator().column
         return Operation(column, NOT, (self.condition(self._deeper(self._negation)),))
 
-    def _comparison(self) -> Node:
+    def _comparison(self) -> Expression:
         node = self._sum()
         if self._current.text not in (*EQUALITIES, *ORDERINGS) or self._current.kind != SIGN:
             return node
@@ -76,26 +76,26 @@ class _Parser:
             raise self._error("two values are compared at a time; write: a < b and b < c")
         return node
 
-    def _sum(self) -> Node:
+    def _sum(self) -> Expression:
         return self._chain(("+", "-"), self._product)
 
-    def _product(self) -> Node:
+    def _product(self) -> Expression:
         return self._chain(("*", "/", "%"), self._signed)
 
-    def _chain(self, signs: tuple[str, ...], inner: Callable[[], Node]) -> Node:
+    def _chain(self, signs: tuple[str, ...], inner: Callable[[], Expression]) -> Expression:
         node = inner()
         while self._current.kind == SIGN and self._current.text in signs:
             sign = self._operator()
             node = Operation(sign.column, sign.text, (node, inner()))
         return node
 
-    def _signed(self) -> Node:
+    def _signed(self) -> Expression:
         if self._current.kind == SIGN and self._current.text == NEGATE:
             column = self._operator().column
             return Operation(column, NEGATE, (self._deeper(self._signed),))
         return self._primary()
 
-    def _primary(self) -> Node:
+    def _primary(self) -> Expression:
         token = self._current
         if token.kind in (NUMBER, STRING):
             return Literal(self._next().column, token.value)
@@ -113,7 +113,7 @@ class _Parser:
             return self._count(token)
         return self._variable(token)
 
-    def _count(self, word: Token) -> Node:
+    def _count(self, word: Token) -> Expression:
         if word.text not in COUNTS:
             raise ExpressionError(
                 self._text, word.column, f"there is no {word.text}(...); there are: {', '.join(COUNTS)}"
@@ -130,7 +130,7 @@ class _Parser:
         self._next()
         return Count(word.column, word.text, name)
 
-    def _variable(self, process: Token) -> Node:
+    def _variable(self, process: Token) -> Expression:
         path: list[str] = []
         while self._is_sign("."):
             self._next()
@@ -142,7 +142,7 @@ class _Parser:
             raise ExpressionError(self._text, process.column, problem)
         return Variable(process.column, process.text, tuple(path))
 
-    def condition(self, node: Node) -> Node:
+    def condition(self, node: Expression) -> Expression:
         """Return `node`; raise if it can never be true or false."""
         if not is_condition(node):
             raise ExpressionError(
@@ -165,7 +165,7 @@ class _Parser:
             raise self._error(f"an expression has at most {_OPERATIONS_MAX:,} operations")
         return self._next()
 
-    def _deeper(self, inner: Callable[[], Node]) -> Node:
+    def _deeper(self, inner: Callable[[], Expression]) -> Expression:
         self._depth += 1
         if self._depth > _DEPTH_MAX:
             raise self._error(f"more than {_DEPTH_MAX} within each other are too many")

@@ -60,7 +60,7 @@ def compiled() -> Kernels:
     try:
         from numba import njit
     except ImportError as error:
-        raise MissingExtra(EXTRA, "looking at so many consistent cuts") from error
+        raise MissingExtra(EXTRA, "searching this many consistent cuts") from error
 
     def compile_one(kernel: Callable[..., Any]) -> Callable[..., Any]:
         try:

@@ -4,7 +4,7 @@ from functools import cached_property
 
 from strobe.causality.expressions import parse
 from strobe.causality.expressions.evaluation import fold, leaves, operands_of, pushed_down
-from strobe.causality.expressions.nodes import Count, Literal, Node, Operation, Variable
+from strobe.causality.expressions.nodes import Count, Expression, Literal, Operation, Variable
 from strobe.causality.expressions.values import Value, is_true
 from strobe.causality.lattice.order import States
 from strobe.causality.lattice.parts import Conjunction, Part, Table, conjunction, joined, terms, value_at
@@ -48,7 +48,7 @@ class Condition:
             for leaf in dict.fromkeys(leaves(self._node))
         }
 
-    def _part(self, node: Node, parts: list[Part]) -> Part:
+    def _part(self, node: Expression, parts: list[Part]) -> Part:
         if isinstance(node, Operation):
             return joined(node.operator, parts)
         if isinstance(node, Literal):

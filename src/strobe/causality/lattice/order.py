@@ -61,11 +61,11 @@ class Order(ABC):
         starts = np.concatenate(([0], np.cumsum(lengths + 1)[:-1])).astype(np.int64)
         return clocks, starts, lengths
 
-    def steps_along(self, way: Iterable[States]) -> Steps:
-        """Return events that lead from the least cut through each cut of `way`, in order."""
+    def steps_along(self, path: Iterable[States]) -> Steps:
+        """Return events that lead from the least cut through each cut of `path`, in order."""
         steps: Steps = []
         states = self.bottom
-        for target in way:
+        for target in path:
             while states != target:
                 for process, goal in enumerate(target):
                     while states[process] < goal and self.is_enabled(states, process):

@@ -17,7 +17,7 @@ from functools import lru_cache
 import msgspec
 
 from strobe.causality.expressions.evaluation import leaves
-from strobe.causality.expressions.nodes import EVENTS, RECEIVED, SENT, Count, ExpressionError, Node, Variable
+from strobe.causality.expressions.nodes import EVENTS, RECEIVED, SENT, Count, Expression, ExpressionError, Variable
 from strobe.causality.expressions.values import Value
 from strobe.causality.lattice.run import TraceRun
 from strobe.causality.trace_tables import RECORD, ChannelLines
@@ -41,7 +41,7 @@ class Variables:
         self._states_of = lru_cache(maxsize=None)(self._recorded_states)
         self._fields = lru_cache(maxsize=None)(self._fields_of)
 
-    def check(self, node: Node) -> None:
+    def check(self, node: Expression) -> None:
         """Raise ExpressionError if `node` names something that the trace does not have."""
         for leaf in leaves(node):
             if isinstance(leaf, Variable):

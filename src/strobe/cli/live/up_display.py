@@ -107,7 +107,7 @@ class UpDisplay:
 
     def _draw(self) -> None:
         if self._live is not None and self._status is not None:
-            self._live.update(_picture(self._status, list(self._events)))
+            self._live.update(_rendered(self._status, list(self._events)))
 
 
 def _lasting(trouble: Trouble) -> str:
@@ -171,7 +171,7 @@ def _conditions(conditions: list[ConditionStatus]) -> list[Any]:
     ]
 
 
-def _picture(status: Status, events: list[str]) -> Any:
+def _rendered(status: Status, events: list[str]) -> Any:
     from rich.console import Group
 
     head = (

@@ -27,7 +27,7 @@ from strobe.protocol.values.bounds import ViewNumber
 from strobe.protocol.values.log_entries import Departure, Manifest, ViewChange
 from strobe.protocol.values.view import View
 
-Change = JoinWanted | LeaveWanted
+MembershipChange = JoinWanted | LeaveWanted
 
 
 class Membered(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -49,9 +49,9 @@ class Membership:
     def __init__(self, view: View, protocol: str, outputs: Collection[str] = ()) -> None:
         self.view = view
         self.protocol = protocol
-        self.changes: deque[Change] = deque()
+        self.changes: deque[MembershipChange] = deque()
         # The change that is on its way to the log, and the view that results from it.
-        self.changing: Change | None = None
+        self.changing: MembershipChange | None = None
         self.coming: View | None = None
         self.drained: set[str] = set(view.processes)
         # The leaving processes, with the number of the first view without each.
@@ -106,7 +106,7 @@ class Membership:
             process for process in sorted(self._left) if process not in self.leaving and not self.unreleased(process)
         )
 
-    def request(self, change: Change) -> None:
+    def request(self, change: MembershipChange) -> None:
         """Queue a change; raise UsageError if it is not allowed, or makes no sense after the queued ones."""
         if isinstance(change, LeaveWanted) and change.process in self.staying:
             raise UsageError(f"process {change.process} cannot leave: {self.staying[change.process]}")
@@ -137,7 +137,7 @@ class Membership:
         return None
 
     def _drop_channels_of(self, process: str) -> None:
-        """Remove channels to a skipped process from other joins. If it joins later, it brings these channels itself."""
+        """Remove channels to a skipped process from other joins: when it joins, its own join adds them."""
         for at, change in enumerate(self.changes):
             if isinstance(change, JoinWanted):
                 kept = tuple(one for one in change.channels if process not in (one.source, one.target))
@@ -345,7 +345,7 @@ class Membership:
         return free
 
 
-def _changed(view: View, change: Change, protocol: str) -> View:
+def _changed(view: View, change: MembershipChange, protocol: str) -> View:
     """Return `view` after `change`, or `view` itself if nothing changes."""
     if (change.process in view.processes) == isinstance(change, JoinWanted):
         return view  # it is in already, or out already

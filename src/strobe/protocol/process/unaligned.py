@@ -63,11 +63,11 @@ def joined(event: BarrierArrived, incoming: Incoming, process: str) -> list[InFl
     Raise ProtocolViolation if they are not exactly the messages sent before the barrier and not yet received (U2).
     """
     sent = event.marker.sent_count
-    assert sent is not None, "a barrier says how much was sent before it"
+    assert sent is not None, "a barrier states how much was sent before it"
     queued = [*event.waiting, *(InFlight(frame) for frame in event.overtaken)]
     items = [item for item in queued if incoming.next_ordinal <= item.frame.first_ordinal <= sent]
     found = incoming.count + sum(item.frame.count - item.consumed for item in items)
     if found != sent:
-        problem = f"a barrier says that {sent} messages were sent before it; {found} were received or overtaken"
+        problem = f"a barrier states that {sent} messages were sent before it; {found} were received or overtaken"
         raise ProtocolViolation(process, event.channel, problem)
     return items

@@ -89,7 +89,7 @@ class View(msgspec.Struct, frozen=True, dict=True):
             if not can_hash(channel.kind, channel.hash):
                 raise UsageError(
                     f"channel {channel.id!r} is {channel.kind}, and {channel.hash} is for fifo channels: the hash of "
-                    f"any other is a sum, which a liar can make come out right; make it fifo, or give it hash='{XXH3}'"
+                    f"any other is a sum, which an attacker can forge; make it fifo, or give it hash='{XXH3}'"
                 )
 
 

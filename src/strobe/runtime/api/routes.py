@@ -52,7 +52,7 @@ _SHOWN_MAX = 20
 JSON = "application/json"
 
 Document = TypeVar("Document")
-Endpoint = Callable[[Request], Awaitable[Response]]
+RequestHandler = Callable[[Request], Awaitable[Response]]
 
 
 class Api:
@@ -88,7 +88,7 @@ class Api:
             exception_handlers={HTTPException: _http_failure},
         )
 
-    def _route(self, path: str, method: str, endpoint: Endpoint) -> Route:
+    def _route(self, path: str, method: str, endpoint: RequestHandler) -> Route:
         async def answer(request: Request) -> Response:
             try:
                 return await endpoint(request)

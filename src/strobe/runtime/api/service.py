@@ -57,7 +57,7 @@ class CoordinatorService:
                 conditions,
                 coordinator.settings.verdict_timeout_s,
                 coordinator.state,
-                coordinator.lineage,
+                coordinator.generations,
                 coordinator.tracker.finished,
                 coordinator.log,
                 self.metrics.judged,
@@ -202,7 +202,7 @@ class CoordinatorService:
 
 
 def _refuse_second(store: str) -> None:
-    """Refuse a second coordinator for a store. Two do no harm, but each undoes what the other begins."""
+    """Refuse a second coordinator for a store. Two would not damage the store, but would keep taking over."""
     other = running_for(store)
     if other is None:
         return  # none, or it was killed, or hangs, or belongs to another system: take over

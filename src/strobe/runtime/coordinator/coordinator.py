@@ -37,7 +37,7 @@ from strobe.protocol.coordinator.rollback import NEWEST, RollbackTarget
 from strobe.protocol.process.first_view import first_view, who_must_stay
 from strobe.protocol.values.log_entries import Begin, EntryRef, EpochStart, Manifest, Void
 from strobe.runtime.coordinator.clock import Clock
-from strobe.runtime.coordinator.lineage import Lineage
+from strobe.runtime.coordinator.generations import Generations
 from strobe.runtime.coordinator.log_writer import (
     MANIFESTS_KEPT,
     Appended,
@@ -111,7 +111,7 @@ class Coordinator:
         # The state of the log as far as `Lifecycle` has read it, and how many of those entries other writers appended.
         self.state = LogState(self._read_manifest, MANIFESTS_KEPT)
         self.foreign = 0
-        self.lineage = Lineage()
+        self.generations = Generations()
         # The snapshot that the current epoch was restored from, if any.
         self.origin: Origin | None = None
         self.identity = identity
@@ -264,7 +264,7 @@ class Coordinator:
         if isinstance(entry, EpochStart) and entry.epoch > self.state.epoch:
             self.origin = result.origin
         self.state.apply(position, entry)
-        self.lineage.follow(self.state)
+        self.generations.follow(self.state)
         self.foreign += result.foreign
         if isinstance(entry, Void):
             self.log.emit("ignored an entry of the log", WARNING, position=position, reason=entry.reason)

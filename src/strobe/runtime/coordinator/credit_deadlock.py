@@ -77,7 +77,7 @@ def describe_cycle(cycle: tuple[ChannelSpec, ...]) -> str:
     ring = " -> ".join((*(channel.source for channel in cycle), cycle[0].source))
     names = ", ".join(channel.id for channel in cycle)
     return (
-        f"{ring} all wait for credit (channels {names}): each sends more than it receives, so none goes on; raise "
+        f"{ring} all wait for credit (channels {names}): each sends more than it receives, so none can continue; raise "
         "window_bytes and backlog_bytes_max under [node], let them send less for each message, or roll back with "
         "`strobe restore`"
     )

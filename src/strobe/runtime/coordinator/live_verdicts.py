@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from strobe.runtime.coordinator.lineage import Lineage
+from strobe.runtime.coordinator.generations import Generations
 from strobe.runtime.event_log import EventLog
 from strobe.runtime.judging.evaluation import Question
 from strobe.runtime.judging.judge_process import Judge
@@ -24,13 +24,13 @@ class Judgement:
         conditions: tuple[str, ...],
         timeout_s: float,
         state: LogState,
-        lineage: Lineage,
+        generations: Generations,
         finished: Iterable[FinishedSnapshot],
         log: EventLog,
         on_verdict: Callable[[str, ConditionVerdict], None],
     ) -> None:
         self._state = state
-        self._lineage = lineage
+        self._generations = generations
         self._finished = finished
         self._on_verdict = on_verdict
         self._verdicts = Verdicts(conditions, log)
@@ -41,7 +41,7 @@ class Judgement:
 
     def start(self) -> None:
         """Start, after the log has been read."""
-        self._initial = self._lineage.is_new(self._state)
+        self._initial = self._generations.is_new(self._state)
         if self._wanted:
             self.judge.start()
 
@@ -50,11 +50,11 @@ class Judgement:
 
     def finished(self, snapshot: FinishedSnapshot) -> None:
         """Have a finished snapshot judged, if it was committed."""
-        state, lineage = self._state, self._lineage
+        state, generations = self._state, self._generations
         if not self._wanted or snapshot.outcome != COMMITTED or snapshot.id not in state.committed:
             return
-        generation = lineage.of(snapshot.id)
-        oldest = lineage.oldest(generation, state)
+        generation = generations.of(snapshot.id)
+        oldest = generations.oldest(generation, state)
         reference = (oldest, state.committed[oldest].position) if oldest not in (None, snapshot.id) else None
         position = state.committed[snapshot.id].position
         self.judge.put(Question(snapshot.id, position, generation, reference, self._initial))

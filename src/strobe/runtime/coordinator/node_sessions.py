@@ -329,7 +329,8 @@ class NodeSessions:
     def _stored(self, message: FragmentStored) -> None:
         snapshot, process, record = message.snapshot, message.process, message.record
         self.tracker.stored(snapshot, process, record)
-        # A node learns where to store its part only after the snapshot has begun: an unknown one is over, or made up.
+        # A node learns where to store its part only after the snapshot has begun: if it is not open, it has ended, or
+        # the message is invalid.
         if snapshot in self.coordinator.lifecycle.open:
             self.coordinator.handle(FragmentArrived(snapshot, process, message.view, record))
 

@@ -3,7 +3,7 @@
 `conserved` is compared with its value in a **reference**:
 - the initial states of the system, captured before anything runs, if the store is new and every process has a class;
 - otherwise the oldest snapshot of the same generation. A generation ends when a process joins, since it brings new
-  state. A rollback returns to the generation of the restored snapshot (lineage.py).
+  state. A rollback returns to the generation of the restored snapshot (generations.py).
 
 The first snapshot of a generation without a reference becomes the reference, and holds.
 """

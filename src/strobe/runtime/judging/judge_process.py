@@ -26,7 +26,7 @@ GRACE_S = 0.2
 """If the coordinator itself was suspended, the answer has arrived and only needs to be read."""
 _ANSWER_BYTES_MAX = 1 << 20
 
-Verdicts = Mapping[str, ConditionVerdict]
+VerdictByName = Mapping[str, ConditionVerdict]
 
 
 class Unanswered(Exception):
@@ -49,7 +49,7 @@ class Judge:
         command: Sequence[str],
         conditions: Sequence[str],
         timeout_s: float,
-        on_verdicts: Callable[[str, Verdicts], None],
+        on_verdicts: Callable[[str, VerdictByName], None],
         on_skip: Callable[[], None],
     ) -> None:
         self._command = command
@@ -106,7 +106,7 @@ class Judge:
             else:
                 await asyncio.sleep(self._backoff.next())
 
-    async def _verdicts_on(self, question: Question) -> Verdicts:
+    async def _verdicts_on(self, question: Question) -> VerdictByName:
         try:
             if self._process is None:
                 self._process = await self._start()
@@ -118,7 +118,7 @@ class Judge:
         await self._end()
         return dict.fromkeys(self._conditions, verdict)
 
-    async def _ask(self, process: Process, question: Question) -> Verdicts:
+    async def _ask(self, process: Process, question: Question) -> VerdictByName:
         assert process.stdin is not None, "it has a pipe"
         with contextlib.suppress(OSError, RuntimeError):  # it has ended or closed its pipe: the read notices that too
             process.stdin.write(msgspec.json.encode(question) + b"\n")

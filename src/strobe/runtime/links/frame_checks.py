@@ -16,7 +16,7 @@ from strobe.runtime.links.codec import BrokenRule
 from strobe.runtime.links.incoming_link import NOTHING_DUE, IncomingLink
 
 
-class Arrivals:
+class FrameChecks:
     """The checks of one process in one epoch. Each raises BrokenRule and changes nothing."""
 
     def __init__(self, protocol: Endpoint) -> None:
@@ -39,7 +39,7 @@ class Arrivals:
         came = incoming_link.next_ordinal - 1
         if self._protocol.barriers and marker.sent_count != came:
             self._refuse(
-                incoming_link, f"a barrier says that {marker.sent_count} messages came before it, and not {came}"
+                incoming_link, f"a barrier states that {marker.sent_count} messages came before it, and not {came}"
             )
 
     def check_barrier(self, incoming_link: IncomingLink, event: BarrierArrived, whole: bool) -> None:

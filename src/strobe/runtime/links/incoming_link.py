@@ -21,7 +21,7 @@ GRANT_AFTER_S = 0.01
 UNREADABLE_TIMES = 3
 """Rejections of the same frame before it is reported as a problem. A single one may come from a foreign program."""
 REPEATED_TIMES = 5
-"""Consecutive arrivals of the same rule-breaking frame before it counts as what the source really sent."""
+"""How often in a row the same invalid frame must arrive until the node ends: then the source really sent it."""
 NOTHING_DUE = -1
 """The next ordinal of a channel that has ended."""
 

@@ -210,7 +210,7 @@ class OutgoingLink:
             self.refused(Refusal("another past", final=True))
             raise FrameRejected("another past", f"{self.channel}: frame {welcome.last_sequence} was never sent")
         self.window.welcome(welcome.window_bytes)
-        self.keep_pace(self.window.applies)
+        self.set_adaptive(self.window.applies)
         self._connection = connection
         self._connections += 1
         self._settle(welcome.last_sequence, welcome.consumed_bytes)
@@ -225,12 +225,12 @@ class OutgoingLink:
         self._settle(last_sequence, consumed_bytes)
         if taken_bytes:
             self.window.note(taken_bytes, self.outstanding_bytes + self.backlog_bytes, self._now_s())
-            self.keep_pace(self.window.applies)
+            self.set_adaptive(self.window.applies)
         if self._backlog:
             self._send_backlog()
         self._close_if_finished()
 
-    def keep_pace(self, applies: bool) -> None:
+    def set_adaptive(self, applies: bool) -> None:
         """Use the bounds that follow the target's rate if `applies`, otherwise those of the settings."""
         self.window.applies = applies
         self._room_bytes, self.backlog_bytes_max = self.window.room_bytes, self.window.backlog_bytes_max

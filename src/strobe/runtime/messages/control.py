@@ -49,7 +49,7 @@ HostName = Annotated[str, msgspec.Meta(min_length=1, max_length=255, pattern=r"\
 Address = tuple[HostName, Port]
 Addresses = Annotated[dict[Name, Address], msgspec.Meta(max_length=KEYS_MAX)]
 Line = Annotated[str, msgspec.Meta(max_length=64 << 10)]
-Rejections = Annotated[dict[Word, Count], msgspec.Meta(max_length=100)]
+RejectionCounts = Annotated[dict[Word, Count], msgspec.Meta(max_length=100)]
 """Counts by reason. There are few reasons: they become metric labels."""
 Lines = Annotated[dict[Name, Line], msgspec.Meta(max_length=KEYS_MAX)]
 
@@ -180,7 +180,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
     memory_bytes: Count
     outgoing: Annotated[dict[Name, ChannelReport], msgspec.Meta(max_length=KEYS_MAX)]
     received: Counts
-    rejected: Rejections
+    rejected: RejectionCounts
     recording_bytes: Count = 0
     spilled_bytes: Count = 0
     open_snapshots: Count = 0

@@ -88,10 +88,10 @@ class ConditionStatus(msgspec.Struct):
         )
 
 
-def merged(lives: Iterable[Iterable[ConditionStatus]]) -> list[ConditionStatus]:
+def merged(reports: Iterable[Iterable[ConditionStatus]]) -> list[ConditionStatus]:
     """Combine the conditions as judged by successive coordinators."""
     found: dict[str, ConditionStatus] = {}
-    for conditions in lives:
+    for conditions in reports:
         for condition in conditions:
             before = found.get(condition.name)
             found[condition.name] = before.follow(condition) if before is not None else condition
@@ -111,7 +111,7 @@ class Verdicts:
         for name, verdict in verdicts.items():
             before = self.conditions[name].latest
             self.conditions[name].note(snapshot, verdict)
-            self._tell(name, snapshot, before, verdict)
+            self._report(name, snapshot, before, verdict)
         self._kept[snapshot] = dict(verdicts)
         if len(self._kept) > KEPT_MAX:
             del self._kept[next(iter(self._kept))]
@@ -127,7 +127,7 @@ class Verdicts:
     def status(self, pending: bool) -> list[ConditionStatus]:
         return [msgspec.structs.replace(condition, pending=pending) for condition in self.conditions.values()]
 
-    def _tell(self, name: str, snapshot: str, before: ConditionVerdict | None, verdict: ConditionVerdict) -> None:
+    def _report(self, name: str, snapshot: str, before: ConditionVerdict | None, verdict: ConditionVerdict) -> None:
         if verdict.verdict == VIOLATED:
             self._log.emit(
                 "violated", WARNING, condition=name, snapshot=snapshot, found=verdict.found, expected=verdict.expected

@@ -14,7 +14,7 @@ from strobe.runtime.node.scheduling import EventScheduler
 from strobe.runtime.settings import NodeSettings
 
 
-class Barriers:
+class Alignment:
     """The barrier alignment of one timeline. `dispatch` passes an event to the protocol."""
 
     def __init__(

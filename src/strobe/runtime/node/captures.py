@@ -24,7 +24,7 @@ from strobe.protocol.process.events import Event, SnapshotAborted
 from strobe.protocol.values.log_entries import ProcessRecord
 from strobe.runtime.messages.control import FragmentStored, ProcessRecorded, SnapshotBegun
 from strobe.runtime.node.application import Application
-from strobe.runtime.node.external_io import Boundary
+from strobe.runtime.node.external_io import ExternalIO
 from strobe.runtime.node.fragment_writer import Base, Capture, FragmentWriter
 from strobe.runtime.node.recording_memory import Recordings
 from strobe.runtime.node.scheduling import EventScheduler
@@ -51,7 +51,7 @@ class Captures:
         protocol: Endpoint,
         application: Application,
         scheduler: EventScheduler,
-        boundary: Boundary,
+        external_io: ExternalIO,
         writer: WriterThread,
         tracer: Tracer | None,
         *,
@@ -68,13 +68,13 @@ class Captures:
         self._protocol = protocol
         self._application = application
         self._scheduler = scheduler
-        self._boundary = boundary
+        self._external_io = external_io
         self._tracer = tracer
         self._send = send
         self._dispatch = dispatch
         self._sign = sign
         self._fragments = FragmentWriter(
-            self._name, writer, settings.delta_chain_max, boundary.prepare, self.recordings.changed
+            self._name, writer, settings.delta_chain_max, external_io.prepare, self.recordings.changed
         )
         self._begun: dict[SnapshotId, SnapshotBegun] = {}
         # Recently committed parts by printed id: the parent of the next snapshot is one of them.
@@ -110,7 +110,7 @@ class Captures:
 
     def _freeze(self, snapshot: SnapshotId) -> Capture:
         capture = Capture(snapshot, self._application.capture(), time.time_ns() // 1000)
-        capture.sources, capture.sinks = self._boundary.positions()
+        capture.sources, capture.sinks = self._external_io.positions()
         state, capture.captured.state = capture.captured.state, None
         if isinstance(state, KeyedState):
             capture.keyed, capture.frozen = state, state.freeze()
@@ -149,7 +149,7 @@ class Captures:
 
     def abandon(self, snapshot: SnapshotId, reason: str) -> None:
         """Give up `snapshot`, report it, and free its memory. Safe at any time, since it takes no cut."""
-        logger.warning("snapshot %s is given up: %s", snapshot, reason)
+        logger.warning("snapshot %s is aborted here: %s", snapshot, reason)
         self._send(RecordingFailed(snapshot, self._name, reason))
         capture = self.open.get(snapshot)
         if capture is not None and capture.fragment.done():
@@ -231,13 +231,13 @@ class Captures:
         if capture.keyed is not None:
             kept = [base.frozen_number for base in self._bases.values() if base.frozen_number is not None]
             capture.keyed.forget_changes(min(kept))
-        self._boundary.release(capture.sinks)
+        self._external_io.release(capture.sinks)
 
     def _expire(self, snapshot: SnapshotId) -> None:
         """Time out without an outcome: the coordinator may never return (E7)."""
         capture, reason = self.open.get(snapshot), f"no outcome for {self._patience_s:g} s"
         if capture is not None and isinstance(capture.answer, FragmentStored):
-            logger.warning("snapshot %s: %s, freeing it", snapshot, reason)  # it may still be committed
+            logger.warning("snapshot %s: %s; freeing its memory", snapshot, reason)  # it may still be committed
             self.drop(snapshot)
         elif capture is not None:
             self.abandon(snapshot, reason)

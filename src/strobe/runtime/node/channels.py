@@ -78,7 +78,7 @@ class Channels:
         # A channel to an upstream process is on a cycle, so its window is not adaptive (`adaptive_window`).
         upstream = upstream_of(protocol.view, protocol.process)
         for channel, outgoing_link in outbox.outgoing_links.items():
-            outgoing_link.keep_pace(self._targets[channel] not in upstream)
+            outgoing_link.set_adaptive(self._targets[channel] not in upstream)
         inputs, outputs = tuple(protocol.incoming), tuple(protocol.outgoing)
         self._application.view_changed(inputs, outputs)
         if self._tracer is not None:

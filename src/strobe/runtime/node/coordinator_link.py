@@ -37,7 +37,7 @@ UNREAD_BYTES_MAX = 64 << 20
 """Maximum number of bytes that the coordinator may leave unread; beyond that the node reconnects."""
 
 
-class ControlLink:
+class CoordinatorLink:
     """Sends `greeting()` first on each new connection, then passes all received messages to `handle`, in order.
 
     Messages sent without a connection are dropped: the coordinator repeats its requests. `fail` is called with an

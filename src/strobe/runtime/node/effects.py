@@ -28,11 +28,11 @@ from strobe.protocol.process.effects import (
 )
 from strobe.runtime.links.codec import marker_frame, view_frame
 from strobe.runtime.links.outgoing_link import OutgoingLink
-from strobe.runtime.node.alignment import Barriers
+from strobe.runtime.node.alignment import Alignment
 from strobe.runtime.node.application import Application
 from strobe.runtime.node.captures import Captures
 from strobe.runtime.node.channels import Channels
-from strobe.runtime.node.external_io import STAGE_AGAIN_S, Boundary
+from strobe.runtime.node.external_io import STAGE_AGAIN_S, ExternalIO
 from strobe.user_code import RAISED, explain, is_failure
 
 logger = logging.getLogger("strobe.node")
@@ -50,9 +50,9 @@ class Effects:
         application: Application,
         links: dict[str, OutgoingLink],
         channels: Channels,
-        boundary: Boundary,
+        external_io: ExternalIO,
         captures: Captures,
-        barriers: Barriers,
+        barriers: Alignment,
         send: Callable[[msgspec.Struct], None],
         departed: Callable[[], None],
     ) -> None:
@@ -60,7 +60,7 @@ class Effects:
         self._application = application
         self._links = links
         self._channels = channels
-        self._boundary = boundary
+        self._external_io = external_io
         self._captures = captures
         self._barriers = barriers
         self._send = send
@@ -98,7 +98,7 @@ class Effects:
                 self._channels.open()
                 self._report_drained(effect.view)
             case PrepareDeparture():
-                self._boundary.stop()
+                self._external_io.stop()
                 self._application.leave(self._departed)
             case SendBarrier():
                 self._links[effect.channel].overtake(effect.marker)
@@ -121,7 +121,7 @@ class Effects:
 
     def _report_drained(self, view: int) -> None:
         process = self._protocol.process
-        _, sinks = self._boundary.positions()
+        _, sinks = self._external_io.positions()
         if process in self._protocol.view.processes or not sinks:
             self._send(Drained(process, view))
         else:
@@ -133,7 +133,7 @@ class Effects:
         process = self._protocol.process
         while True:
             try:
-                await self._boundary.prepare(sinks)
+                await self._external_io.prepare(sinks)
             except RAISED as error:  # the sink may be the user's own
                 if not is_failure(error, awaited=True):
                     raise

@@ -23,7 +23,7 @@ STAGE_AGAIN_S = 0.5
 """Retry delay after output could not be made durable."""
 
 
-class Boundary:
+class ExternalIO:
     """The sources and sinks of one process in one epoch."""
 
     def __init__(

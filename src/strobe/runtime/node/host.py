@@ -1,7 +1,7 @@
-"""One node: hosts a process, obeys the coordinator, and begins a new timeline for each epoch.
+"""One node: hosts a process, handles the coordinator's orders, and begins a new timeline for each epoch.
 
-blank ──Register──► welcome ──RestoreState──► living ──RestoreState──► living, in a later epoch
-                       └──────InstallView──────► living (it joined)          └──Dismiss, Stop, failure──► ended
+new ──Register──► welcome ──RestoreState──► running ──RestoreState──► running, in a later epoch
+                     └──────InstallView──────► running (it joined)          └──Dismiss, Stop, failure──► ended
 """
 
 import asyncio
@@ -41,7 +41,7 @@ from strobe.runtime.messages.control import (
     Welcome,
 )
 from strobe.runtime.node.application import Application
-from strobe.runtime.node.coordinator_link import ControlLink
+from strobe.runtime.node.coordinator_link import CoordinatorLink
 from strobe.runtime.node.heartbeat import measure
 from strobe.runtime.node.link_gate import LinkGate
 from strobe.runtime.node.node_registration import NodeRegistration
@@ -105,7 +105,7 @@ class Host:
         self._store_given = store
         self._store = ""
         self._sign = sign
-        self._link = ControlLink(coordinator, self._greeting, self.handle, self.fail)
+        self._link = CoordinatorLink(coordinator, self._greeting, self.handle, self.fail)
         self._listener: Listener | None = None
         self._port = 0
         self._output_release = OutputRelease(
@@ -303,9 +303,9 @@ class Host:
 
     async def _open_outside(self, timeline: Timeline, restored: Restored | None) -> None:
         """Set sources and sinks to the positions of the restored state. Their refusal is final: no retry (E9)."""
-        open_boundary = partial(timeline.boundary.open, self.epoch, restored)
+        open_outside = partial(timeline.external_io.open, self.epoch, restored)
         try:
-            await self.retry.until_done(lambda: self.writer.run(open_boundary))
+            await self.retry.until_done(lambda: self.writer.run(open_outside))
         except UsageError as error:
             if restored is None:
                 raise

@@ -40,7 +40,7 @@ class LinkGate:
 
     def take_frame(self, incoming_link: IncomingLink, frame: Frame, wire_bytes: int) -> None:
         try:
-            self._living.take_frame(incoming_link, frame, wire_bytes)
+            self._timeline.take_frame(incoming_link, frame, wire_bytes)
         except FrameRejected:
             raise
         except RAISED as error:
@@ -48,7 +48,7 @@ class LinkGate:
 
     def take_marker(self, incoming_link: IncomingLink, marker: Marker) -> None:
         try:
-            self._living.take_marker(incoming_link, marker)
+            self._timeline.take_marker(incoming_link, marker)
         except FrameRejected:
             raise
         except RAISED as error:
@@ -56,7 +56,7 @@ class LinkGate:
 
     def take_barrier(self, incoming_link: IncomingLink, marker: Marker, overtaken: tuple[Frame, ...] | None) -> None:
         try:
-            self._living.take_barrier(incoming_link, marker, overtaken)
+            self._timeline.take_barrier(incoming_link, marker, overtaken)
         except FrameRejected:
             raise
         except RAISED as error:
@@ -64,7 +64,7 @@ class LinkGate:
 
     def take_view(self, incoming_link: IncomingLink, view: View, sent_count: int) -> None:
         try:
-            self._living.take_view(incoming_link, view, sent_count)
+            self._timeline.take_view(incoming_link, view, sent_count)
         except FrameRejected:
             raise
         except RAISED as error:
@@ -78,7 +78,7 @@ class LinkGate:
         return self._host.timeline is None or self._host.timeline.taken()
 
     @property
-    def _living(self) -> Timeline:
+    def _timeline(self) -> Timeline:
         timeline = self._host.timeline
         assert timeline is not None, "links are dropped with their timeline"
         return timeline

@@ -29,7 +29,13 @@ from strobe.process import System
 from strobe.runtime.addresses import parse_address
 from strobe.runtime.connectors.system_file import parse_system_file, read_system_file
 from strobe.runtime.node.host import Host
-from strobe.runtime.node.own_loop_application import AtomicStretch, Capture, Delivery, OwnLoopApplication, Restore
+from strobe.runtime.node.own_loop_application import (
+    AtomicStretch,
+    CaptureFunction,
+    ChannelMessages,
+    OwnLoopApplication,
+    RestoreFunction,
+)
 from strobe.user_code import explain
 
 
@@ -47,8 +53,8 @@ class Node:
         system: str | Path | System,
         *,
         name: str,
-        capture: Capture,
-        restore: Restore,
+        capture: CaptureFunction,
+        restore: RestoreFunction,
         coordinator: str | None = None,
         listen: str | None = None,
         advertise: str | None = None,
@@ -156,10 +162,10 @@ class Node:
         """Mark a stretch without cuts. An await inside it raises UsageError."""
         return AtomicStretch(self._program)
 
-    def __aiter__(self) -> AsyncIterator[Delivery]:
+    def __aiter__(self) -> AsyncIterator[ChannelMessages]:
         return self
 
-    async def __anext__(self) -> Delivery:
+    async def __anext__(self) -> ChannelMessages:
         """Return the next frame's channel and messages; end when the system is stopped or this process must leave."""
         return await self._program.next_delivery()
 

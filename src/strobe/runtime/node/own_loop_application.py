@@ -19,9 +19,9 @@ from strobe.runtime.tracing.recorder import Tracer
 from strobe.self_check import decoded_again
 from strobe.storage.content.state_codec import decode_captured
 
-Capture = Callable[[], Any]
-Restore = Callable[[Any], object]
-Delivery = tuple[str, list[Any]]
+CaptureFunction = Callable[[], Any]
+RestoreFunction = Callable[[Any], object]
+ChannelMessages = tuple[str, list[Any]]
 
 
 class OwnLoopApplication(Application):
@@ -35,7 +35,12 @@ class OwnLoopApplication(Application):
     may_exit = True  # a signal may end it while any callback runs
 
     def __init__(
-        self, name: str, system: System, capture: Capture, restore: Restore, declaring: Declaring | None = None
+        self,
+        name: str,
+        system: System,
+        capture: CaptureFunction,
+        restore: RestoreFunction,
+        declaring: Declaring | None = None,
     ) -> None:
         check_function(f"node {name}: `capture`", capture, Shape("capture"))
         check_function(f"node {name}: `restore`", restore, Shape("restore", ("state",)))
@@ -58,7 +63,7 @@ class OwnLoopApplication(Application):
         self._capture = capture
         self._restore = restore
         self._initial: LocalState | None = None
-        self._request: asyncio.Future[Delivery] | None = None
+        self._request: asyncio.Future[ChannelMessages] | None = None
         self._waiting = False
         self._departed: Callable[[], None] | None = None
         self._in_event = False
@@ -139,7 +144,7 @@ class OwnLoopApplication(Application):
             self._count(f"source {source}", record)
         self._hand_over((source, records))
 
-    def _hand_over(self, delivery: Delivery) -> None:
+    def _hand_over(self, delivery: ChannelMessages) -> None:
         assert self._request is not None, "a program gets messages only when it asks"
         self.begin_event()
         self._request.set_result(delivery)
@@ -238,7 +243,7 @@ class OwnLoopApplication(Application):
             self.end_event()
         return self._iteration != iteration
 
-    async def next_delivery(self) -> Delivery:
+    async def next_delivery(self) -> ChannelMessages:
         """Wait for the next messages. A cancelled call loses no messages."""
         if self._stretches:
             raise UsageError(
@@ -316,5 +321,5 @@ class AtomicStretch:
             )
 
 
-def _has_result(future: "asyncio.Future[Delivery]") -> bool:
+def _has_result(future: "asyncio.Future[ChannelMessages]") -> bool:
     return future.done() and not future.cancelled() and future.exception() is None

@@ -125,7 +125,7 @@ class Recordings:
         except Exception as error:  # noqa: BLE001 -- no space or no thread: only the snapshot fails
             self._task = None
             reason = error.strerror if isinstance(error, OSError) else str(error)
-            self._give_up(f"what its channels held could not be put on disk: {reason}")
+            self._give_up(f"its recorded channel state could not be written to disk: {reason}")
         else:
             self._task = None
             self._maps[id(mapped)] = mapped

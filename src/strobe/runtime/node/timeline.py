@@ -43,15 +43,15 @@ from strobe.protocol.process.events import (
 from strobe.protocol.values.log_entries import ProcessRecord
 from strobe.runtime.event_loop import BusyPoller
 from strobe.runtime.links.codec import BrokenRule
-from strobe.runtime.links.frame_checks import Arrivals
+from strobe.runtime.links.frame_checks import FrameChecks
 from strobe.runtime.links.incoming_link import IncomingLink
 from strobe.runtime.messages.control import SnapshotBegun
-from strobe.runtime.node.alignment import Barriers
+from strobe.runtime.node.alignment import Alignment
 from strobe.runtime.node.application import Application, TimelinePort
 from strobe.runtime.node.captures import Captures
 from strobe.runtime.node.channels import Channels
 from strobe.runtime.node.effects import Effects
-from strobe.runtime.node.external_io import Boundary
+from strobe.runtime.node.external_io import ExternalIO
 from strobe.runtime.node.fragment_writer import Capture
 from strobe.runtime.node.inbox import QueuedItem
 from strobe.runtime.node.outbox import Outbox
@@ -98,7 +98,7 @@ class Timeline:
         self.application = application
         self.tracer = tracer
         self.protocol = new_endpoint(host.protocol, host.name, view, epoch, restored)
-        self.arrivals = Arrivals(self.protocol)
+        self.arrivals = FrameChecks(self.protocol)
         self.busy_poller = BusyPoller(settings.spin_s)
         self.bound = EventBound(host.name, settings.event_bytes_max, application.event)
         self.outbox = Outbox(host.name, self.protocol, settings, self.bound)
@@ -107,7 +107,7 @@ class Timeline:
         open_captures: dict[SnapshotId, Capture] = {}
         self.scheduler = EventScheduler(application, self.outbox, open_captures, host.fail, self.protocol.overtakes)
         self.inbox = self.scheduler.inbox
-        self.boundary = Boundary(
+        self.external_io = ExternalIO(
             host.sources, host.sinks, application, self.scheduler, host.writer, self.bound, settings.sink_bytes_max
         )
         self.captures = Captures(
@@ -116,7 +116,7 @@ class Timeline:
             self.protocol,
             application,
             self.scheduler,
-            self.boundary,
+            self.external_io,
             host.writer,
             tracer,
             send=host.send,
@@ -126,14 +126,14 @@ class Timeline:
             restored=restored,
         )
         self.recordings = self.captures.recordings
-        self.barriers = Barriers(settings, self.protocol, self.scheduler, self.recordings, self.dispatch)
+        self.barriers = Alignment(settings, self.protocol, self.scheduler, self.recordings, self.dispatch)
         self.channels = Channels(host.system, self.protocol, settings, self.outbox, self.scheduler, application, tracer)
         self.effects = Effects(
             self.protocol,
             application,
             self.outbox.outgoing_links,
             self.channels,
-            self.boundary,
+            self.external_io,
             self.captures,
             self.barriers,
             send=host.send,
@@ -154,7 +154,7 @@ class Timeline:
             self.outbox,
             self.bound,
             self.tracer,
-            self.boundary.emit,
+            self.external_io.emit,
             self.protocol.name_snapshot,
             self.initiate,
         )
@@ -163,7 +163,7 @@ class Timeline:
                 self.application.begin(port, restored.local, restored.state)
         else:
             self.application.begin(port, None, None)
-        self.boundary.start()
+        self.external_io.start()
         self.scheduler.pump()
         self._send(Drained(self.name, self.protocol.view.number))
 
@@ -177,7 +177,7 @@ class Timeline:
         self.application.end()
         self.outbox.close()
         self.busy_poller.close()
-        self.boundary.close()
+        self.external_io.close()
         self.captures.close()
         self.recordings.close()
         self.barriers.close()

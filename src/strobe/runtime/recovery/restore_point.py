@@ -75,14 +75,14 @@ def timeline(state: LogState) -> list[str]:
         by_epoch.setdefault(snapshot.epoch, []).append((snapshot, name))
     found: list[str] = []
     end: SnapshotId | None = None
-    for epoch in lineage(state.epoch, starts):
+    for epoch in ancestor_epochs(state.epoch, starts):
         found += [name for snapshot, name in by_epoch.get(epoch, []) if end is None or snapshot <= end]
         restored = starts[epoch].restored if epoch in starts else None
         end = SnapshotId.parse(restored) if restored is not None else None
     return found
 
 
-def lineage(epoch: int, starts: Mapping[int, EpochStart]) -> list[int]:
+def ancestor_epochs(epoch: int, starts: Mapping[int, EpochStart]) -> list[int]:
     """Return the current epoch and those it descends from, newest first."""
     found = [epoch]
     while (start := starts.get(found[-1])) is not None and start.restored is not None:
@@ -119,7 +119,7 @@ def choose(
         if problem is None:
             problem = _unverified(store, name, manifest)
         if problem is None and name not in candidates and not fork:
-            problem = _beside_fork(SnapshotId.parse(name).epoch, manifest, lineage(state.epoch, starts), starts)
+            problem = _beside_fork(SnapshotId.parse(name).epoch, manifest, ancestor_epochs(state.epoch, starts), starts)
         if problem is None and wanted is not None and system is not None:
             problem = _misfit(store, name, system)
         if problem is None:
@@ -163,10 +163,10 @@ class MembershipInterval(NamedTuple):
 def below_released(manifest: Manifest, newest: Manifest) -> str | None:
     """Return why the snapshot cannot be restored, given the output that `newest` has released (R2), or None."""
     for process in newest.departed | newest.processes:
-        life, later = MembershipInterval.of(process, manifest), MembershipInterval.of(process, newest)
+        interval, later = MembershipInterval.of(process, manifest), MembershipInterval.of(process, newest)
         assert later is not None, "it is in the newest"
-        is_same = life is not None and life.joined == later.joined
-        covered = life.sinks if life is not None and is_same else {}
+        is_same = interval is not None and interval.joined == later.joined
+        covered = interval.sinks if interval is not None and is_same else {}
         for sink, position in later.sinks.items():
             more = position - covered.get(sink, 0)
             if more > 0:

@@ -137,7 +137,7 @@ def _reordering() -> list[Scene]:
         ),
         _scene(
             "Lai-Yang on the same channel: right",
-            "The $9 carries a's cut index, which is above b's: b records first and delivers then. No order is needed.",
+            "The $9 carries a's cut index, which is above b's: b records first, then delivers. No order is needed.",
             right,
             100,
             FIRST,

@@ -27,7 +27,8 @@ NOTHING_DECLARED = PredicateResult(c.UNDECIDED, "no process declares anything")
 def _deadlock(facts: PredicateInput) -> PredicateResult:
     found = deadlock(facts)
     findings = (
-        Finding(Predicate.DEADLOCK, one, f"waits for {listed(names)} in vain") for one, names in found.waits.items()
+        Finding(Predicate.DEADLOCK, one, f"waits for {listed(names)}, which will never answer")
+        for one, names in found.waits.items()
     )
     return PredicateResult(c.VIOLATED if found.holds else c.HOLDS, str(found), tuple(findings))
 

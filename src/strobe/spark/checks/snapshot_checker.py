@@ -34,7 +34,7 @@ VERDICT, VIOLATION, QUARANTINE, GONE = "verdict", "violation", "quarantine", "go
 ROW_KIND, NAME, TEXT = "row_kind", "name", "text"
 PROBLEM, HISTORY = "problem", "history"
 
-COMMITS = pa.schema(
+COMMIT_BATCH = pa.schema(
     [
         (c.LOG_POSITION, pa.int64()),
         (c.SNAPSHOT_ID, pa.string()),
@@ -94,23 +94,23 @@ class Examination(msgspec.Struct, frozen=True):
         return (c.PROOF, *drift, *self.predicates)
 
 
-def examiner(examination: Examination) -> Callable[[Batches], Batches]:
-    """Return the function for `mapInArrow` that turns rows of COMMITS into rows of FOUND."""
+def checking_function(examination: Examination) -> Callable[[Batches], Batches]:
+    """Return the function for `mapInArrow` that turns rows of COMMIT_BATCH into rows of FOUND."""
 
     encoded = msgspec.json.encode(examination)
 
     def examine(batches: Batches) -> Batches:
         # Imported in the worker, because the package may have been shipped with the job.
-        from strobe.spark.checks.snapshot_checker import Examination, Examiner
+        from strobe.spark.checks.snapshot_checker import Examination, SnapshotChecker
 
-        examiner = Examiner(msgspec.json.decode(encoded, type=Examination))
+        checker = SnapshotChecker(msgspec.json.decode(encoded, type=Examination))
         for batch in batches:
-            yield examiner.examine(batch)
+            yield checker.examine(batch)
 
     return examine
 
 
-class Examiner:
+class SnapshotChecker:
     """Examines snapshots of one store, one after the other. Not thread-safe."""
 
     def __init__(self, examination: Examination) -> None:
@@ -120,9 +120,9 @@ class Examiner:
         self._observed: dict[int, Observed | None] = {}
 
     def examine(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Turn rows of COMMITS into rows of FOUND."""
+        """Turn rows of COMMIT_BATCH into rows of FOUND."""
         found: list[FoundRow] = []
-        for commit in zip(*(batch.column(name).to_pylist() for name in COMMITS.names), strict=True):
+        for commit in zip(*(batch.column(name).to_pylist() for name in COMMIT_BATCH.names), strict=True):
             found += self._examine_one(*commit)
         # The store may have been replaced by another one with the same ids while it was read.
         if found and (absence := self._reader.absence()) is not None:

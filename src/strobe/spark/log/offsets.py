@@ -23,7 +23,7 @@ Offset = dict[str, Any]
 
 
 class OtherLog(StoreError):
-    """The log is not the one of an offset; `what` is the evidence."""
+    """The log is not the one that an offset refers to; `what` describes the difference."""
 
     def __init__(self, url: str, what: str) -> None:
         super().__init__(
@@ -91,7 +91,7 @@ class StreamedLog:
                 raise OtherLog(self._url, _ends_before(offset))
             return
         if self.follower.checksum_before(position) not in (None, offset[CHECKSUM]):
-            raise OtherLog(self._url, f"{entry_name(position - 1)} is another entry than was read")
+            raise OtherLog(self._url, f"{entry_name(position - 1)} differs from the entry that was read")
         self._known = offset
 
 

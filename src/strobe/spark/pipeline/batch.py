@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from strobe.spark.checks import snapshot_checker
-from strobe.spark.checks.snapshot_checker import Examination, examiner
+from strobe.spark.checks.snapshot_checker import Examination, checking_function
 from strobe.spark.log.snapshot_reader import SnapshotReader, Unavailable
 from strobe.spark.log.spark_errors import Stopping
 from strobe.spark.pipeline.alerts import Alert, AlertHooks, alert_id
@@ -102,7 +102,7 @@ def _positions(found: Iterable[int]) -> str:
 
 
 def _judged(plan: BatchPlan, commits: DataFrame, batch_id: int, step: OnStep, stopping: Stopping) -> Judged:
-    found = commits.mapInArrow(examiner(plan.examination), from_arrow_schema(snapshot_checker.FOUND)).toArrow()
+    found = commits.mapInArrow(checking_function(plan.examination), from_arrow_schema(snapshot_checker.FOUND)).toArrow()
     _refuse_absent(found)
     step(BatchStep.EXAMINED, batch_id)
     judged = _from_examination(found)

@@ -9,7 +9,7 @@ import msgspec
 
 from strobe.spark.log.offsets import POSITION, Offset
 
-OFFSETS, COMMITS = "offsets", "commits"
+OFFSETS_DIRECTORY, COMMITS_DIRECTORY = "offsets", "commits"
 
 
 def last_batch(directory: Path) -> int:
@@ -20,7 +20,7 @@ def last_batch(directory: Path) -> int:
 def offset_after(checkpoint: Path, batch_id: int) -> Offset:
     """Return the offset in the log after a batch."""
     try:
-        *_, offset = (checkpoint / OFFSETS / str(batch_id)).read_bytes().splitlines()
+        *_, offset = (checkpoint / OFFSETS_DIRECTORY / str(batch_id)).read_bytes().splitlines()
         found = msgspec.json.decode(offset, type=Offset)
         return found if found[POSITION] >= 0 else {POSITION: 0}
     except (OSError, ValueError, KeyError, TypeError):
@@ -29,7 +29,7 @@ def offset_after(checkpoint: Path, batch_id: int) -> Offset:
 
 def repair(checkpoint: Path) -> None:
     """Remove empty or zeroed files at the end, and then the `commits` of batches that are not in `offsets`."""
-    offsets, commits = checkpoint / OFFSETS, checkpoint / COMMITS
+    offsets, commits = checkpoint / OFFSETS_DIRECTORY, checkpoint / COMMITS_DIRECTORY
     for directory in (offsets, commits):
         while (last := last_batch(directory)) >= 0 and not (directory / str(last)).read_bytes().strip(b"\0"):
             _remove(directory, last)

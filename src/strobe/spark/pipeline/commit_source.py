@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from strobe.errors import StoreError
-from strobe.spark.checks.snapshot_checker import COMMITS
+from strobe.spark.checks.snapshot_checker import COMMIT_BATCH
 from strobe.spark.log.offsets import POSITION, Offset, StreamedLog
 from strobe.spark.log.partitioning import grouped
 from strobe.spark.log.snapshot_reader import marked
@@ -33,7 +33,7 @@ URL, STORE_ID, MARKER, HISTORY_LENGTH, PARTITIONS, ROWS_MAX = (
     "partitions",
     "rowsMax",
 )
-CommitRow = tuple[int, str | None, str | None, list[int]]
+BatchRow = tuple[int, str | None, str | None, list[int]]
 
 
 class CommitsSource(DataSource):
@@ -44,7 +44,7 @@ class CommitsSource(DataSource):
         return SOURCE
 
     def schema(self) -> StructType:
-        return from_arrow_schema(COMMITS)
+        return from_arrow_schema(COMMIT_BATCH)
 
     def streamReader(self, schema: StructType) -> "CommitsReader":  # noqa: N802 -- Spark's name
         options = self.options
@@ -55,7 +55,7 @@ class CommitsSource(DataSource):
 class CommitRows(InputPartition):
     """Some consecutive rows."""
 
-    def __init__(self, rows: Sequence[CommitRow]) -> None:
+    def __init__(self, rows: Sequence[BatchRow]) -> None:
         super().__init__(None)
         self.rows = list(rows)
 
@@ -108,13 +108,13 @@ class CommitsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, CommitRows), "it is one of `partitions`"
         columns = zip(*partition.rows, strict=True)
-        arrays = [pa.array(column, field.type) for column, field in zip(columns, COMMITS, strict=True)]
-        yield pa.RecordBatch.from_arrays(arrays, schema=COMMITS)
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, COMMIT_BATCH, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=COMMIT_BATCH)
 
-    def _rows(self, follower: Follower, start: int, end: int) -> list[CommitRow]:
+    def _rows(self, follower: Follower, start: int, end: int) -> list[BatchRow]:
         before = [one.position for one in follower.between(0, start) if one.snapshot_id is not None]
         before = before[len(before) - min(self._history, len(before)) :]
-        rows: list[CommitRow] = []
+        rows: list[BatchRow] = []
         for one in follower.between(start, end):
             rows.append((one.position, one.snapshot_id, one.problem, before))
             if one.snapshot_id is not None and self._history:

@@ -10,7 +10,7 @@ from strobe.errors import StoreError, UsageError
 from strobe.storage.files.urls import backend_at
 
 
-class Published:
+class ObjectStoreCopy:
     """The copies at `url` of the tables under `root`; `tables` are in the order in which a batch is written."""
 
     def __init__(self, url: str, root: Path, tables: tuple[str, ...], identity: str) -> None:

@@ -28,8 +28,8 @@ import pyarrow.parquet as pq
 from strobe.errors import UNREADABLE, MissingComponent, UsageError
 from strobe.private_files import finish_file, sync
 from strobe.spark.log.offsets import POSITION, Offset
-from strobe.spark.pipeline.checkpoint import COMMITS, OFFSETS, last_batch, offset_after, repair
-from strobe.spark.pipeline.object_store_copy import Published
+from strobe.spark.pipeline.checkpoint import COMMITS_DIRECTORY, OFFSETS_DIRECTORY, last_batch, offset_after, repair
+from strobe.spark.pipeline.object_store_copy import ObjectStoreCopy
 from strobe.spark.schema import columns as c
 from strobe.spark.schema.output_schema import Row, to_arrow
 from strobe.storage.files.urls import canonical_url, is_object_url, locate, run_directory
@@ -59,11 +59,11 @@ class Outputs:
     """The directory that a pipeline writes to; `claim` it before writing."""
 
     def __init__(self, to: str | Path) -> None:
-        self.published: Published | None = None
+        self.published: ObjectStoreCopy | None = None
         if is_object_url(to):
             self.to = canonical_url(to)
             self.root = run_directory(to) / "pipeline"
-            self.published = Published(self.to, self.root, TABLES, IDENTITY)
+            self.published = ObjectStoreCopy(self.to, self.root, TABLES, IDENTITY)
         else:
             self.root = locate(to)
             self.to = str(self.root)
@@ -148,12 +148,12 @@ class Outputs:
                 f"{self.root} holds the verdicts on another store ({known.url}); "
                 "give each store a directory of its own with --to"
             )
-        if self.batches() and not (self.checkpoint / OFFSETS).exists():
+        if self.batches() and not (self.checkpoint / OFFSETS_DIRECTORY).exists():
             raise UsageError(
                 f"{self.root} has verdicts but no {CHECKPOINT}, so how far they go is not known; "
                 "put it back, or start over in another directory"
             )
-        if (given := last_batch(self.checkpoint / OFFSETS)) >= 0:
+        if (given := last_batch(self.checkpoint / OFFSETS_DIRECTORY)) >= 0:
             self._remove_unknown(given)
 
     def _remove_unknown(self, given: int) -> None:
@@ -214,7 +214,7 @@ class Outputs:
 
     def last_recorded(self) -> int:
         """Return the last batch that Spark has also recorded as done, and will not repeat; -1 if none."""
-        return last_batch(self.checkpoint / COMMITS)
+        return last_batch(self.checkpoint / COMMITS_DIRECTORY)
 
     def recorded_offset(self) -> Offset:
         """Return the offset in the log at the end of that batch."""

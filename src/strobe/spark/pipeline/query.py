@@ -125,11 +125,11 @@ class Pipeline:
     def _wait_for_store(self, once: bool, watch: PipelineObserver) -> str | None:
         """Return the identity of the store once it exists; None if `watch` ends the pipeline before."""
         backend = backend_at(self.url)
-        told = False
+        reported = False
         while (store_id := identity_of(backend, once=once)) is None:
-            if not told:
+            if not reported:
                 watch.report(f"store {self.url} does not exist yet; waiting for it")
-            told = True
+            reported = True
             if watch.poll():
                 return None
             time.sleep(POLL_S)

@@ -7,7 +7,7 @@ from strobe.declarations import Waits
 from strobe.spark.rows.committed_snapshot import CommittedSnapshot
 from strobe.spark.schema.arrow import Rows
 
-Member = tuple[int, bool, bool, str | None, int | None]
+TermRow = tuple[int, bool, bool, str | None, int | None]
 """Term number, whether any member suffices, whether it times out, and the member: a process or a nested term."""
 
 
@@ -53,7 +53,7 @@ def declared_references(snapshot: CommittedSnapshot, process: str | None) -> Row
     yield from _chunks(rows)
 
 
-def terms(waits: Waits) -> Iterator[Member]:
+def terms(waits: Waits) -> Iterator[TermRow]:
     """Yield the members of a wait and of its nested terms, which are numbered from 0; skip terms without members."""
     numbered = [waits]
     for number, term in enumerate(numbered):

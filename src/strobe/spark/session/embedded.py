@@ -141,8 +141,8 @@ def start(configured: Callable[[Path], SparkConf], *, own_packages: bool = False
 def _home_without_archives(home: Path) -> Iterator[None]:
     """Let Java find Spark in `home`, which has all of Spark except the archives of its Python packages.
 
-    Spark puts the archives before the installed packages, which are the same. Each process would compile again whatever
-    it imports from an archive. A query starts several processes, and that would be half of their work.
+    Spark puts the archives before the installed packages, which are the same. Python keeps no
+    compiled code for archives, so each process would compile what it imports: half of the start-up work of a query.
     """
     if "SPARK_HOME" in os.environ:
         yield  # the user's own Spark, which may have only the archives

@@ -17,7 +17,13 @@ from strobe.storage.checkpoints.checkpoint_files import (
     newest_first,
     usable,
 )
-from strobe.storage.checkpoints.commit_segments import COMMITS, DETAILS, CommitSegment, segment_end, segment_name
+from strobe.storage.checkpoints.commit_segments import (
+    COMMITS_KIND,
+    DETAILS_KIND,
+    CommitSegment,
+    segment_end,
+    segment_name,
+)
 from strobe.storage.files.backend import StorageBackend
 from strobe.storage.files.layout import CHECKPOINTS
 
@@ -60,8 +66,8 @@ def _is_whole(backend: StorageBackend, checkpoint: Checkpoint) -> bool:
 
 def _segments(checkpoint: Checkpoint) -> Iterator[str]:
     for ref in checkpoint.segments:
-        yield segment_name(ref.start, ref.end, ref.commits, COMMITS)
-        yield segment_name(ref.start, ref.end, ref.details, DETAILS)
+        yield segment_name(ref.start, ref.end, ref.commits, COMMITS_KIND)
+        yield segment_name(ref.start, ref.end, ref.details, DETAILS_KIND)
 
 
 def _older(backend: StorageBackend, position: int, needed: set[str]) -> Iterator[str]:

@@ -28,8 +28,8 @@ from strobe.storage.entries.log_state import ReadManifest, blob_key, blob_keys
 from strobe.storage.files.backend import StorageBackend
 from strobe.storage.files.layout import CHECKPOINTS
 
-COMMITS, DETAILS = "commits", "details"
-_NAME = re.compile(rf"(\d{{20}})-(\d{{20}})-([0-9a-f]{{64}})\.({COMMITS}|{DETAILS})")
+COMMITS_KIND, DETAILS_KIND = "commits", "details"
+_NAME = re.compile(rf"(\d{{20}})-(\d{{20}})-([0-9a-f]{{64}})\.({COMMITS_KIND}|{DETAILS_KIND})")
 
 logger = logging.getLogger("strobe.store")
 
@@ -96,7 +96,7 @@ class CommitColumns(msgspec.Struct, frozen=True, array_like=True):
     def check(self, ref: SegmentRef) -> None:
         """Raise ValueError if the values cannot be the commits of that segment."""
         columns = (self.snapshots, self.checksums, self.started_us, self.at_us, self.bytes)
-        _check_kind(self.kind, self.version, COMMITS)
+        _check_kind(self.kind, self.version, COMMITS_KIND)
         _check_lengths(len(self.positions), *columns)
         _check_lengths(len(self.removed_positions), self.removed_snapshots)
         for positions in (self.positions, self.removed_positions):
@@ -118,7 +118,7 @@ class DetailColumns(msgspec.Struct, frozen=True, array_like=True):
 
     def check(self, commits: CommitColumns) -> None:
         """Raise ValueError if the values cannot be the details of those commits."""
-        _check_kind(self.kind, self.version, DETAILS)
+        _check_kind(self.kind, self.version, DETAILS_KIND)
         _check_lengths(len(commits.positions), self.blobs, self.summaries)
         if self.blobs and self.blobs[0] is None:
             raise ValueError("its first commit has no blobs")
@@ -152,7 +152,7 @@ def encode_segment(
     live = [row for row in rows if row.summary is not None]
     removed = [row for row in rows if row.summary is None]
     commits = CommitColumns(
-        f"strobe-{COMMITS}",
+        f"strobe-{COMMITS_KIND}",
         1,
         [row.position for row in live],
         [row.snapshot for row in live],
@@ -164,10 +164,10 @@ def encode_segment(
         [row.snapshot for row in removed],
     )
     summaries = [row.summary for row in live if row.summary is not None]
-    details = DetailColumns(f"strobe-{DETAILS}", 1, list(_blobs_once(live)), summaries)
-    encoded = {COMMITS: msgspec.msgpack.encode(commits), DETAILS: msgspec.msgpack.encode(details)}
+    details = DetailColumns(f"strobe-{DETAILS_KIND}", 1, list(_blobs_once(live)), summaries)
+    encoded = {COMMITS_KIND: msgspec.msgpack.encode(commits), DETAILS_KIND: msgspec.msgpack.encode(details)}
     digests = {kind: blake3(raw).hexdigest() for kind, raw in encoded.items()}
-    ref = SegmentRef(start, end, live_at, digests[COMMITS], digests[DETAILS])
+    ref = SegmentRef(start, end, live_at, digests[COMMITS_KIND], digests[DETAILS_KIND])
     return ref, {segment_name(start, end, digests[kind], kind): raw for kind, raw in encoded.items()}
 
 
@@ -186,7 +186,7 @@ class CommitSegment:
         self._backend = backend
         self._read_manifest = read_manifest
         self.removed_since: list[str] = []
-        self.name = segment_name(ref.start, ref.end, ref.commits, COMMITS)
+        self.name = segment_name(ref.start, ref.end, ref.commits, COMMITS_KIND)
         self.commits: CommitColumns = _read(backend, self.name, ref.commits, _decode_commits, ref)
 
     def remove(self, removed: Container[str]) -> None:
@@ -260,7 +260,7 @@ class CommitSegment:
 
     def _read_details(self) -> DetailColumns:
         ref = self.ref
-        name = segment_name(ref.start, ref.end, ref.details, DETAILS)
+        name = segment_name(ref.start, ref.end, ref.details, DETAILS_KIND)
         return _read(self._backend, name, ref.details, _decode_details, self.commits)
 
     def _at(self, position: int) -> int:

@@ -21,7 +21,7 @@ DOCUMENT_BYTES_MAX = 256 << 20
 Piece = bytes | memoryview
 """Consecutive bytes of a file."""
 
-Check = Callable[[], None]
+CheckFunction = Callable[[], None]
 """Raises an error if a file must not be created now."""
 
 
@@ -76,7 +76,7 @@ class StorageBackend(ABC):
 
     @abstractmethod
     def create(
-        self, name: str, pieces: Iterable[Piece], steps: FileSteps | None = None, check: Check | None = None
+        self, name: str, pieces: Iterable[Piece], steps: FileSteps | None = None, check: CheckFunction | None = None
     ) -> bool:
         """Create the file `name`, or return False if it exists. The caller syncs the directory.
 

@@ -24,7 +24,7 @@ from typing import TypeVar
 
 from strobe.errors import StoreCorrupt, StoreError
 from strobe.private_files import NotRegularError, directory_mode, open_regular, require_directory, sync
-from strobe.storage.files.backend import DOCUMENT_BYTES_MAX, Check, Piece, StorageBackend, Unfinished
+from strobe.storage.files.backend import DOCUMENT_BYTES_MAX, CheckFunction, Piece, StorageBackend, Unfinished
 from strobe.storage.files.commit_steps import FileSteps, OnStep
 from strobe.storage.files.layout import CREATE_HINT, DIRECTORIES, HEADER, UNFINISHED
 
@@ -59,7 +59,7 @@ class Disk(StorageBackend):
         return path
 
     def create(
-        self, name: str, pieces: Iterable[Piece], steps: FileSteps | None = None, check: Check | None = None
+        self, name: str, pieces: Iterable[Piece], steps: FileSteps | None = None, check: CheckFunction | None = None
     ) -> bool:
         with self.faults(name, "write"), closing(self.open_unfinished()) as file:
             self.file_step(steps, 0, name)
@@ -287,7 +287,7 @@ class UnfinishedFile(Unfinished):
             os.posix_fadvise(self._descriptor, self._begun, self._bytes - self._begun, os.POSIX_FADV_DONTNEED)
             self._begun = self._bytes
 
-    def finish(self, name: str, steps: FileSteps | None = None, check: Check | None = None) -> bool:
+    def finish(self, name: str, steps: FileSteps | None = None, check: CheckFunction | None = None) -> bool:
         self._disk.file_step(steps, 1, name)
         os.fsync(self._descriptor)
         self._disk.file_step(steps, 2, name)
@@ -301,7 +301,7 @@ class UnfinishedFile(Unfinished):
             return False
         return True
 
-    def _link_checked(self, name: str, steps: FileSteps | None, check: Check) -> None:
+    def _link_checked(self, name: str, steps: FileSteps | None, check: CheckFunction) -> None:
         parent, _, base = name.rpartition("/")
         try:
             path = self._disk.path(parent, directory=True)

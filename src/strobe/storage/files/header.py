@@ -90,7 +90,7 @@ def _refuse_other_version(raw: bytes, url: str) -> None:
     if header.format == FORMAT and header.version != VERSION:
         raise StoreFormatError(
             url,
-            f"{HEADER} says version {header.version} of the format, and this Strobe reads version {VERSION}; "
+            f"{HEADER} has version {header.version} of the format, and this Strobe reads version {VERSION}; "
             f"use a Strobe that reads version {header.version}, or another store",
         )
 

@@ -22,7 +22,7 @@ from datetime import timedelta
 from typing import IO, TYPE_CHECKING, cast
 
 from strobe.errors import MissingExtra, StoreError
-from strobe.storage.files.backend import DOCUMENT_BYTES_MAX, Check, Piece, StorageBackend, Unfinished
+from strobe.storage.files.backend import DOCUMENT_BYTES_MAX, CheckFunction, Piece, StorageBackend, Unfinished
 from strobe.storage.files.commit_steps import FileSteps, OnStep
 from strobe.storage.files.layout import UNFINISHED
 from strobe.storage.files.object_store_errors import explain, is_bucket_missing
@@ -64,7 +64,7 @@ class Objects(StorageBackend):
             self._store = _connect(url)
 
     def create(
-        self, name: str, pieces: Iterable[Piece], steps: FileSteps | None = None, check: Check | None = None
+        self, name: str, pieces: Iterable[Piece], steps: FileSteps | None = None, check: CheckFunction | None = None
     ) -> bool:
         self.guard()
         with self.faults(name, "write"):

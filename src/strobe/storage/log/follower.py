@@ -237,7 +237,7 @@ class Follower:
         if not any(one.snapshot_id == snapshot_id or one.problem is not None for one in found):
             raise StoreError(
                 self.url,
-                f"{entry_name(position)} is another entry than the commit of {snapshot_id} that was read before, as in "
+                f"{entry_name(position)} is not the commit of {snapshot_id} that was read before, as in "
                 "an older copy of the store; put the newer one back, or start over",
             )
 

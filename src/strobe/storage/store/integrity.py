@@ -186,7 +186,7 @@ def _damaged_below(backend: StorageBackend, listed: list[int], wanted: Required)
                 yield _problem(entry_name(position), error)
             continue
         if wanted.needed.get(position) not in (None, decoded.checksum):
-            yield Problem(entry_name(position), "is another entry than the checkpoint was made from: it was replaced")
+            yield Problem(entry_name(position), "differs from the entry in the checkpoint: it was replaced")
 
 
 def _required(backend: StorageBackend, position: int, raw: bytes | None) -> bytes:

@@ -32,7 +32,7 @@ _LOST = {
     "commit": "the commit of snapshot {snapshot}: that snapshot is lost",
     "abort": "the abort of snapshot {snapshot}: it stays open until the next epoch, or until a coordinator aborts it",
     "view": "a change of view: processes that joined or left with it are not known",
-    "epoch": "the start of an epoch: what was written after it counts to the epoch before",
+    "epoch": "the start of an epoch: what was written after it is assigned to the previous epoch",
     "pin": "a pin of snapshot {snapshot}",
     "remove": "the removal of snapshot {snapshot}: it is listed again, and its bytes may be gone",
     "release": "that all output of process {process} is released",

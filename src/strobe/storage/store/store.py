@@ -210,7 +210,7 @@ class Store:
         """
         commit, checksum = read_commit(self.backend, ref.position)
         if checksum != ref.blake3:
-            problem = "is another entry than the coordinator has read: it was replaced, or this is another store"
+            problem = "differs from the entry that the coordinator read: it was replaced, or this is another store"
             raise StoreCorrupt(self.url, entry_name(ref.position), problem)
         return commit
 

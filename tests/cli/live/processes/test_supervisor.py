@@ -19,7 +19,7 @@ from strobe.cli.live import child as children
 from strobe.cli.live import child_log
 from strobe.cli.live import supervisor as supervising
 from strobe.cli.live.supervisor import ChildFailed, Supervisor, _with_options
-from strobe.cli.live.up_display import UpDisplay, _picture
+from strobe.cli.live.up_display import UpDisplay, _rendered
 from strobe.cli.live.up_session import Session
 from strobe.cli.shell.waiting import interruptible
 from strobe.errors import LogReplaced, TransportError
@@ -265,7 +265,7 @@ CONDITIONS = {
 def test_E12_the_table_has_the_newest_verdict_and_how_many_were_judged(line):
     status = status_of(conditions=[CONDITIONS[line]])
     console = Console(file=StringIO(), width=120)
-    console.print(_picture(status, []))
+    console.print(_rendered(status, []))
     assert line in console.file.getvalue()
 
 

@@ -28,7 +28,7 @@ from strobe.cli.arguments.systems import open_system
 from strobe.cli.live.child import EndedChild
 from strobe.cli.live.supervisor import Supervisor
 from strobe.cli.live.up import coordinator_options
-from strobe.cli.live.up_display import UpDisplay, _picture
+from strobe.cli.live.up_display import UpDisplay, _rendered
 from strobe.cli.live.up_session import Session
 from strobe.errors import TransportError
 from strobe.runtime.api.client import Client
@@ -277,7 +277,7 @@ def process_of(name, state):
 @pytest.mark.parametrize("columns", [20, 80, 200])
 def test_the_table_fits_a_terminal_of_any_width(columns):
     console = Console(file=StringIO(), width=columns, force_terminal=True)
-    console.print(_picture(status_of(processes=[process_of("a", "running")]), ["something has happened"]))
+    console.print(_rendered(status_of(processes=[process_of("a", "running")]), ["something has happened"]))
     lines = [Text.from_ansi(line).plain for line in console.file.getvalue().splitlines()]
     assert all(len(line) <= columns for line in lines)
     assert any(line.startswith("p") for line in lines)
@@ -285,14 +285,14 @@ def test_the_table_fits_a_terminal_of_any_width(columns):
 
 def test_events_are_not_cut_off_on_a_narrow_terminal():
     console = Console(file=StringIO(), width=40, force_terminal=True)
-    console.print(_picture(status_of(), ["rolled back to 000001-00000003-coordinator: undone events: a 17, b 4"]))
+    console.print(_rendered(status_of(), ["rolled back to 000001-00000003-coordinator: undone events: a 17, b 4"]))
     assert "b 4" in Text.from_ansi(console.file.getvalue()).plain
 
 
 def test_an_aborted_snapshot_has_no_slowest_part():
     console = Console(file=StringIO(), width=100, force_terminal=True)
     aborted = FinishedSnapshot("000001-00000001-x", "aborted", "why", 0, 10, 1, 0, 0, 0, 0, [Part("a")])
-    console.print(_picture(status_of(finished=[aborted]), []))
+    console.print(_rendered(status_of(finished=[aborted]), []))
     assert "a 0 ms" not in Text.from_ansi(console.file.getvalue()).plain
 
 
@@ -301,7 +301,9 @@ def test_names_with_brackets_are_shown_unchanged():
     taken = FinishedSnapshot(
         "000001-00000001-w[/1]", "committed", "", 0, 10, 1, 0, 0, 0, 0, [Part("w[a]", stored=True)]
     )
-    console.print(_picture(status_of(processes=[process_of("w[/1]", "running")], finished=[taken]), ["w[/2] has left"]))
+    console.print(
+        _rendered(status_of(processes=[process_of("w[/1]", "running")], finished=[taken]), ["w[/2] has left"])
+    )
     shown = Text.from_ansi(console.file.getvalue()).plain
     assert all(name in shown for name in ("\nw[/1] ", "000001-00000001-w[/1]", "w[a] 0 ms", "w[/2] has left"))
 

@@ -210,7 +210,7 @@ def test_a_missing_log_entry_is_named(store):
 def test_a_store_of_another_version_is_refused(store, words):
     header = store / "strobe.json"
     header.write_text(header.read_text().replace('"version":1', '"version":7'))
-    refused(run("snapshot", *words, "--store", store), "says version 7 of the format")
+    refused(run("snapshot", *words, "--store", store), "has version 7 of the format")
 
 
 @pytest.mark.parametrize("words", [("list",), ("show",), ("verify",), ("verify", "--all")], ids=" ".join)

@@ -158,8 +158,8 @@ def test_the_same_seed_gives_the_same_world(tmp_path: Path) -> None:
         pytest.param(
             restore_point,
             "below_released",
-            "life is not None and life.joined == later.joined",
-            "life is not None",
+            "interval is not None and interval.joined == later.joined",
+            "interval is not None",
             SECOND_LIVES,
             id="takes output of an earlier membership for that of a later one",
         ),

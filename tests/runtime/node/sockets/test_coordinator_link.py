@@ -9,7 +9,7 @@ import uvloop
 
 from strobe.runtime.messages.control import HeartbeatHeard, Refused, Stop, pack
 from strobe.runtime.node import coordinator_link
-from strobe.runtime.node.coordinator_link import ControlLink
+from strobe.runtime.node.coordinator_link import CoordinatorLink
 
 
 def fail(error: BaseException) -> None:
@@ -21,7 +21,7 @@ def test_an_error_that_no_retry_can_fix_is_reported() -> None:
         errors: asyncio.Queue[BaseException] = asyncio.Queue()
         async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0) as server:
             address = server.sockets[0].getsockname()[:2]
-            link = ControlLink(address, lambda: {}["greeting"], lambda _: None, errors.put_nowait)
+            link = CoordinatorLink(address, lambda: {}["greeting"], lambda _: None, errors.put_nowait)
             link.start()
             assert isinstance(await errors.get(), KeyError)
             await link.close()
@@ -40,7 +40,7 @@ def test_a_coordinator_that_accepts_and_disconnects_is_logged_once(caplog: pytes
             accepted.release()
 
         async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
-            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), lambda _: None, fail)
+            link = CoordinatorLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), lambda _: None, fail)
             link.start()
             for _ in range(4):
                 await accepted.acquire()
@@ -66,7 +66,7 @@ def test_a_refused_node_backs_off_and_logs_once(
             accepted.release()
 
         async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
-            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), lambda _: None, fail)
+            link = CoordinatorLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), lambda _: None, fail)
             link.start()
             for _ in range(4):
                 await accepted.acquire()
@@ -90,7 +90,7 @@ def test_a_connection_lost_after_an_order_is_logged_again(caplog: pytest.LogCapt
 
         async with await asyncio.start_server(send_stop, "127.0.0.1", 0) as server:
             received: list[object] = []
-            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), received.append, fail)
+            link = CoordinatorLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), received.append, fail)
             link.start()
             for _ in range(4):
                 await accepted.acquire()
@@ -111,7 +111,7 @@ def test_close_ends_although_the_coordinator_disconnects_meanwhile() -> None:
 
         async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
             for turns in range(60):
-                link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), lambda _: None, fail)
+                link = CoordinatorLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), lambda _: None, fail)
                 link.start()
                 for _ in range(turns % 12):
                     await asyncio.sleep(0)
@@ -134,7 +134,7 @@ def test_unread_messages_to_the_coordinator_are_bounded(monkeypatch: pytest.Monk
             writer.close()
 
         async with await asyncio.start_server(read_nothing, "127.0.0.1", 0) as server:
-            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), lambda _: None, fail)
+            link = CoordinatorLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), lambda _: None, fail)
             link.start()
             await accepted.acquire()
             sent = 0
@@ -165,7 +165,7 @@ def test_unanswered_heartbeats_lead_to_a_new_connection(caplog: pytest.LogCaptur
             writer.close()
 
         async with await asyncio.start_server(send_once, "127.0.0.1", 0) as server:
-            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), received.append, fail)
+            link = CoordinatorLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), received.append, fail)
             link.unanswered_max = 3
             link.start()
             # A coordinator that accepts but sends nothing may be paused: open few connections to it meanwhile.
@@ -197,7 +197,9 @@ def test_any_message_of_the_coordinator_answers_earlier_heartbeats() -> None:
             finished.set()
 
         async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-            link = ControlLink(server.sockets[0].getsockname()[:2], lambda: Stop("hello"), received.put_nowait, fail)
+            link = CoordinatorLink(
+                server.sockets[0].getsockname()[:2], lambda: Stop("hello"), received.put_nowait, fail
+            )
             link.unanswered_max = 1
             link.start()
             async with asyncio.timeout(10):
@@ -220,7 +222,7 @@ def test_a_connection_attempt_times_out(monkeypatch: pytest.MonkeyPatch, caplog:
             for client in waiting:
                 client.setblocking(False)
                 client.connect_ex(server.getsockname())
-            link = ControlLink(server.getsockname(), lambda: Stop("hello"), lambda _: None, fail)
+            link = CoordinatorLink(server.getsockname(), lambda: Stop("hello"), lambda _: None, fail)
             link.start()
             async with asyncio.timeout(10):
                 while not caplog.records:

@@ -33,7 +33,7 @@ def offset(position: int) -> int:
 
 
 def read_so_far(node: LoneNode) -> int:
-    return offset(node.timeline.boundary.positions()[0]["in"])
+    return offset(node.timeline.external_io.positions()[0]["in"])
 
 
 def test_R2_a_cut_between_two_records_of_a_poll_covers_only_the_first(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_staging_is_retried_but_not_with_each_record(
 
             sink.prepare = prepare  # type: ignore[method-assign]
             for _ in range(400):
-                node.timeline.boundary.emit(123456789)  # ten bytes each
+                node.timeline.external_io.emit(123456789)  # ten bytes each
             await until(lambda: len(tried) == 4)
             assert tried == [1000, 2000, 3000, 4000]
             assert "the disk is full" in caplog.text
@@ -230,13 +230,13 @@ def test_preparing_a_snapshot_resumes_a_held_back_process(tmp_path: Path, monkey
                 raise StrobeError("the disk is full")
 
             sink.prepare = fail  # type: ignore[method-assign]
-            node.timeline.boundary.emit("x" * 200)
+            node.timeline.external_io.emit("x" * 200)
             await until(failed.is_set)
             assert not node.timeline.scheduler.may_deliver
             node.source.send(1)
             await until(lambda: node.timeline.inbox)
             sink.prepare = prepare  # type: ignore[method-assign]
-            await node.timeline.boundary.prepare({"out": sink.position})  # as for a snapshot
+            await node.timeline.external_io.prepare({"out": sink.position})  # as for a snapshot
             await node.received(1)
 
     run(scenario())

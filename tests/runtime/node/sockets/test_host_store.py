@@ -155,7 +155,7 @@ def test_E9_a_node_restores_only_the_entry_the_coordinator_read(tmp_path: Path) 
             coordinator.restore(coordinator.links["a"], 2, taken, commit=commit)
             failed = await coordinator.links["a"].handle(Failed)
             assert await coordinator.ended("a") == 1
-            assert f"{entry_name(position)}: is another entry than the coordinator has read" in failed.reason
+            assert f"{entry_name(position)}: differs from the entry that the coordinator read" in failed.reason
 
     run(scenario())
 

@@ -2,7 +2,7 @@
 
 from strobe.protocol.values.log_entries import Begin, Commit, Entry, EpochStart, Manifest, Remove, ViewChange
 from strobe.protocol.values.view import View
-from strobe.runtime.coordinator.lineage import Lineage
+from strobe.runtime.coordinator.generations import Generations
 from strobe.storage import LogState
 
 
@@ -11,11 +11,11 @@ def view(number: int, members: str) -> View:
 
 
 class History:
-    """A log that the test writes, and its lineage."""
+    """A log that the test writes, and its generations."""
 
     def __init__(self, members: str = "ab") -> None:
         self.state = LogState()
-        self.lineage = Lineage()
+        self.generations = Generations()
         self.number = 1
         self.epoch = 0
         self.counter = 0
@@ -24,7 +24,7 @@ class History:
 
     def append(self, entry: Entry) -> None:
         self.state.apply(self.state.next_position, entry)
-        self.lineage.follow(self.state)
+        self.generations.follow(self.state)
 
     def take(self) -> str:
         """Commit one more snapshot, and return its name."""
@@ -46,10 +46,10 @@ class History:
         self.append(EpochStart(self.epoch, at_us=0, restored=snapshot, view=self.view))
 
     def generation(self, snapshot: str) -> int:
-        return self.lineage.of(snapshot)
+        return self.generations.of(snapshot)
 
     def oldest(self, snapshot: str) -> str | None:
-        return self.lineage.oldest(self.generation(snapshot), self.state)
+        return self.generations.oldest(self.generation(snapshot), self.state)
 
 
 def test_a_join_begins_a_generation_and_a_leave_does_not() -> None:
@@ -92,14 +92,14 @@ def test_many_removed_snapshots_are_forgotten() -> None:
     history = History()
     for _ in range(200):
         history.append(Remove(history.take(), "old", 0))
-    assert len(history.lineage._of) < 50
+    assert len(history.generations._of) < 50
 
 
 def test_a_store_is_new_until_its_first_snapshot() -> None:
     history = History()
-    assert history.lineage.is_new(history.state)
+    assert history.generations.is_new(history.state)
     history.take()
-    assert not history.lineage.is_new(history.state)
+    assert not history.generations.is_new(history.state)
 
 
 def test_snapshots_before_a_checkpoint_are_not_compared() -> None:
@@ -107,8 +107,8 @@ def test_snapshots_before_a_checkpoint_are_not_compared() -> None:
     first = history.take()
     history.change_view("abc")
     # A coordinator that starts from a checkpoint here has not read the log before it.
-    history.lineage = Lineage()
-    assert not history.lineage.is_new(history.state)
+    history.generations = Generations()
+    assert not history.generations.is_new(history.state)
     later = history.take()
     assert history.oldest(later) == later
     history.roll_back(first, "ab")

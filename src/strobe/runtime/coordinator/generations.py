@@ -8,7 +8,7 @@ rollback to the beginning returns to generation 0.
 from strobe.storage import LogState
 
 
-class Lineage:
+class Generations:
     """Follows the folded log. After starting from a checkpoint, earlier generations are unknown."""
 
     def __init__(self) -> None:
