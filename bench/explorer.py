@@ -47,7 +47,7 @@ def measure() -> list[Figure]:
 
     def run_all() -> None:
         done = subprocess.run(
-            [sys.executable, "-m", "strobe.cli", "explore", "--all", "--json"], capture_output=True, check=True
+            [sys.executable, "-m", "strobe", "explore", "--all", "--json"], capture_output=True, check=True
         )
         everything.append(msgspec.json.decode(done.stdout))
 

@@ -90,7 +90,7 @@ def _log() -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "events.log"
         log.write_text("".join(to_log(random_trace(10_000, 0.8))), encoding="utf-8")
-        command = [sys.executable, "-m", "strobe.cli", "trace", "import", str(log), "--json"]
+        command = [sys.executable, "-m", "strobe", "trace", "import", str(log), "--json"]
 
         def load() -> None:
             found: Any = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)

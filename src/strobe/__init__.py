@@ -34,6 +34,10 @@ _ELSEWHERE = {
 __version__ = "0.1.0"
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     # Imported on first use, so that `strobe --help` starts fast.
     if name not in __all__:

@@ -141,7 +141,7 @@ def test_signatures_the_workers_cannot_check_are_reported_first(store: Store, se
     """D6, P1: `cryptography` is not sent to workers, so a Python without it would fail on every snapshot."""
     create_keys(tmp_path / "keys", ["a", "b", "c"])
     words = ["--store", store.url, "--to", str(tmp_path / "to"), "--once", "--keys", str(tmp_path / "keys")]
-    answer = run_module(["strobe.cli", "pipeline", "run", *words, "--remote", server], dict(os.environ))
+    answer = run_module(["strobe", "pipeline", "run", *words, "--remote", server], dict(os.environ))
     assert answer.returncode == 3, answer.stderr
     line = " ".join(answer.stderr.split())
     assert line.startswith("error: the Python of the workers has no 'cryptography', which signatures are checked with")

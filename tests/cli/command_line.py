@@ -46,7 +46,7 @@ def run(*words: str | Path) -> Result:
 
 def run_apart(*words: str | Path, cwd: Path = REPOSITORY, timeout_s: float = 180.0) -> Result:
     """Run a command in a separate process, which is killed after a timeout."""
-    command = [sys.executable, "-m", "strobe.cli", *map(str, words)]
+    command = [sys.executable, "-m", "strobe", *map(str, words)]
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=timeout_s)
     return Result(done.returncode, done.stdout, done.stderr)
 

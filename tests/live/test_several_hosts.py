@@ -44,7 +44,7 @@ def test_commands_for_several_hosts_run_in_any_order(tmp_path):
     with ExitStack() as stack:
         for command in reversed(commands):  # the nodes first
             program = subprocess.Popen(
-                [sys.executable, "-m", "strobe.cli", *command.split()],
+                [sys.executable, "-m", "strobe", *command.split()],
                 cwd=tmp_path,
                 env=environment,
                 stdout=subprocess.DEVNULL,

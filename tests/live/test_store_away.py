@@ -94,7 +94,7 @@ def test_S1_without_its_log_a_coordinator_does_not_start_anew(tmp_path, killed):
 def test_E7_up_reports_that_it_waits_and_continues_from_the_newest(tmp_path):
     """E7: as a user does it: `strobe up --create`, the store moved away, the coordinator killed, the store back."""
     store = tmp_path / "store"
-    command = [sys.executable, "-m", "strobe.cli", "up", f"{LEDGER}:ledger", "--store", store, "--interval", "0.2"]
+    command = [sys.executable, "-m", "strobe", "up", f"{LEDGER}:ledger", "--store", store, "--interval", "0.2"]
     told = tmp_path / "told"
     with told.open("wb") as file, subprocess.Popen([*command, "--create"], stderr=file, stdout=file) as up:
         try:

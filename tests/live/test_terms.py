@@ -52,7 +52,7 @@ def up(directory, name, system, store):
     environment = os.environ | {"STROBE_TEST_OUTPUT": str(directory)}
     with output.open("wb") as file:
         process = subprocess.Popen(
-            [sys.executable, "-m", "strobe.cli", *words], cwd=ROOT, stdout=file, stderr=file, env=environment
+            [sys.executable, "-m", "strobe", *words], cwd=ROOT, stdout=file, stderr=file, env=environment
         )
     started = Up(process, output)
     try:

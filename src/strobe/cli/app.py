@@ -36,10 +36,12 @@ EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
 EXIT_READER_GONE = 141
 """The exit code that a shell reports for a program whose output pipe was closed."""
+COMPLETION = "_STROBE_COMPLETE"
+"""A shell sets this variable when it asks for the completion of a command line."""
 _LIBRARY_WORDS = "Value error, "
 """The option parser puts this before every bad value; it adds nothing."""
 
-app = new_app()
+app = new_app(completion=True)
 
 
 def _print_version(wanted: bool) -> None:
@@ -107,6 +109,8 @@ def _run(words: list[str]) -> int:
 
 def _invoke(words: list[str]) -> int:
     command = get_command(app)
+    if COMPLETION in os.environ:
+        command.main(words, prog_name="strobe", complete_var=COMPLETION)  # prints the completions, and exits
     with command.make_context("strobe", words) as context:
         code = command.invoke(context)
     return code if isinstance(code, int) else 0

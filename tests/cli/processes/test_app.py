@@ -1,5 +1,6 @@
 """The command line in general: help, exit codes, and what goes to stdout and to stderr."""
 
+import os
 import re
 import subprocess
 import sys
@@ -141,10 +142,33 @@ def test_mistakes_on_a_command_line_are_reported_in_our_format(words, problem):
 
 
 def test_a_reader_that_closes_the_pipe_is_no_error():
-    command = f"{sys.executable} -m strobe.cli simulate {BANK} --seeds 1 --json; echo $? >&2"
+    command = f"{sys.executable} -m strobe simulate {BANK} --seeds 1 --json; echo $? >&2"
     done = subprocess.run(
         ["bash", "-c", f"({command}) | true"], cwd=REPOSITORY, capture_output=True, text=True, check=False
     )
     lines = done.stderr.splitlines()
     assert lines[-1] == "141"
     assert len(lines) == 2  # the other line has the seed and the faults
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("strobe sna", ["snapshot"]),
+        ("strobe snapshot ver", ["verify"]),
+        ("strobe simulate --see", ["--seed", "--seeds"]),
+    ],
+)
+def test_a_shell_gets_the_completions_of_a_command_line(line, expected):
+    environment = {**os.environ, "_STROBE_COMPLETE": "complete_bash", "COMP_WORDS": line}
+    environment["COMP_CWORD"] = str(len(line.split()) - 1)
+    done = subprocess.run(
+        [sys.executable, "-m", "strobe"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout.split(), done.stderr) == (0, expected, "")
+
+
+def test_the_completion_script_is_printed_for_a_shell():
+    result = run_apart("--show-completion", "bash")
+    assert result.code == 0
+    assert "complete -o default -F _strobe_completion strobe" in result.out

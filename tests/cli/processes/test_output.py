@@ -85,7 +85,7 @@ def test_verdicts_are_coloured_on_a_terminal_only(capsys):
 @pytest.mark.parametrize("options", [(), ("--json",)])
 def test_output_on_a_full_disk_is_an_error_not_a_bug(tmp_path, options):
     store = simulated_store(tmp_path)
-    command = [sys.executable, "-m", "strobe.cli", "snapshot", "list", "--store", str(store), *options]
+    command = [sys.executable, "-m", "strobe", "snapshot", "list", "--store", str(store), *options]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 3
@@ -96,7 +96,7 @@ def test_output_on_a_full_disk_is_an_error_not_a_bug(tmp_path, options):
 @pytest.mark.parametrize("words", [["--help"], ["snapshot", "--help"], ["up", "--help"], ["--version"], []])
 def test_help_on_a_full_disk_is_an_error_not_a_bug(words):
     with Path("/dev/full").open("w") as full:
-        command = [sys.executable, "-m", "strobe.cli", *words]
+        command = [sys.executable, "-m", "strobe", *words]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 3
     assert done.stderr.startswith("error: cannot write to standard output")
@@ -109,7 +109,7 @@ def test_the_exit_code_does_not_depend_on_the_disk_of_stderr(tmp_path, limited):
     def limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
 
-    command = [sys.executable, "-m", "strobe.cli", "snapshot", "list", "--store", str(tmp_path / "absent")]
+    command = [sys.executable, "-m", "strobe", "snapshot", "list", "--store", str(tmp_path / "absent")]
     with (tmp_path / "errors" if limited else Path("/dev/full")).open("w") as file:
         done = subprocess.run(command, stdout=file, stderr=file, check=False, preexec_fn=limit if limited else None)
     assert done.returncode == 2

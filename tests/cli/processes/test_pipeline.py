@@ -218,7 +218,7 @@ def test_an_interrupt_ends_it_with_one_document_and_no_stack_trace(store, tmp_pa
     (tmp_path / "rules").mkdir()
     rule = TALKATIVE.format(mark=str(tmp_path / "mark"), store=store.url, hidden=str(hidden))
     (tmp_path / "rules" / "talkative.py").write_text(rule)
-    command = [sys.executable, "-m", "strobe.cli", *map(str, words(store, tmp_path, "--json"))]
+    command = [sys.executable, "-m", "strobe", *map(str, words(store, tmp_path, "--json"))]
     command.remove("--once")
     command += ["--invariants", str(tmp_path / "rules")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

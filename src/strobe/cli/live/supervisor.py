@@ -26,7 +26,7 @@ from strobe.runtime.messages.api_documents import Status
 from strobe.storage import Store
 from strobe.storage.files.urls import canonical_url, make_run_directory, run_directory
 
-PROGRAM = (sys.executable, "-m", "strobe.cli")
+PROGRAM = (sys.executable, "-m", "strobe")
 SLOW_START_S = 10.0
 """A coordinator that starts for this long is reported, with its reason, and again after each such period."""
 FULL_DISK_S = 1.0

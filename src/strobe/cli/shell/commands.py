@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from typer.core import TyperGroup
+from typer.core import CompletionItem, TyperGroup  # type: ignore[attr-defined]
 from typer.main import get_command
 
 HELP_WIDTH_MAX = 100
@@ -65,9 +65,9 @@ ViewOption = Annotated[
 ]
 
 
-def new_app(purpose: str | None = None) -> typer.Typer:
+def new_app(purpose: str | None = None, completion: bool = False) -> typer.Typer:
     """Return an app for a command module; with a `purpose`, a group of commands."""
-    app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, **_SETTINGS)
+    app = typer.Typer(add_completion=completion, rich_markup_mode=None, pretty_exceptions_enable=False, **_SETTINGS)
     if purpose is not None:
         app.callback(help=purpose)(_nothing)
     return app
@@ -88,6 +88,12 @@ class LazyGroup(TyperGroup):
         if cmd_name not in self.commands:
             return None
         return get_command(import_module(COMMANDS[cmd_name].module).app)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[CompletionItem]:
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        matching = [name for name in self.commands if name.startswith(incomplete)]
+        return [CompletionItem(name, help=COMMANDS[name].purpose) for name in matching]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):

@@ -22,7 +22,7 @@ from strobe.storage.entries.log_file import entry_name
 @contextmanager
 def running_coordinator(store, *words):
     """Run a coordinator; yield it and the lines that it has logged until it listens."""
-    command = [sys.executable, "-m", "strobe.cli", "coordinator", BANK, "--store", str(store), "--create", *words]
+    command = [sys.executable, "-m", "strobe", "coordinator", BANK, "--store", str(store), "--create", *words]
     with subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True) as coordinator:
         try:
             lines = []
@@ -76,7 +76,7 @@ def test_it_ends_on_request_while_its_store_does_not_answer(tmp_path, how, code)
             "XDG_STATE_HOME": str(tmp_path),
             "STROBE_LIFELINE": str(lifeline),
         }
-        command = [sys.executable, "-m", "strobe.cli", "coordinator", BANK, "--store", "s3://bucket/shop"]
+        command = [sys.executable, "-m", "strobe", "coordinator", BANK, "--store", "s3://bucket/shop"]
         with subprocess.Popen(command, cwd=REPOSITORY, env=environment, pass_fds=(lifeline,)) as coordinator:
             try:
                 connection, _ = silent.accept()

@@ -32,7 +32,7 @@ def loggers():
 @contextmanager
 def waiting_node(*words, **how):
     """Run a node that waits for its coordinator; yield it when it has logged that."""
-    command = [sys.executable, "-m", "strobe.cli", "node", BANK, "--name", "a", "--coordinator", NOBODY, *words]
+    command = [sys.executable, "-m", "strobe", "node", BANK, "--name", "a", "--coordinator", NOBODY, *words]
     with subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True, **how) as node:
         try:
             line = node.stderr.readline()

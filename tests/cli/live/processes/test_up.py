@@ -40,7 +40,7 @@ from strobe.storage import Store
 @contextmanager
 def started_up(*words, cwd=REPOSITORY):
     """Run `strobe up` in a separate process; yield it when it reports that the system runs, and kill it in the end."""
-    command = [sys.executable, "-m", "strobe.cli", "up", *map(str, words), "--create"]
+    command = [sys.executable, "-m", "strobe", "up", *map(str, words), "--create"]
     with subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
         try:
             line = program.stderr.readline()

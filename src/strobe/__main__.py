@@ -1,4 +1,4 @@
-"""`python -m strobe.cli` is `strobe`."""
+"""`python -m strobe` is the command `strobe`."""
 
 import sys
 
