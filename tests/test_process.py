@@ -189,3 +189,21 @@ def test_indistinguishable_message_types_are_refused_with_advice() -> None:
 def test_an_object_that_is_not_a_process_is_refused_by_name() -> None:
     with pytest.raises(UsageError, match=r"process 'a' is a dict; subclass strobe\.Process"):
         System({"a": {}}, [])  # type: ignore[dict-item]
+
+
+MISSHAPEN: dict[str, tuple[Callable[[], object], str]] = {
+    "a class": (lambda: System({"a": Silent}, []), r"process 'a' is the class Silent; give an instance: Silent\(\)"),
+    "a list of processes": (lambda: System([Silent()], []), "`processes` is a list; give a dict of instances by name"),
+    "a tuple": (lambda: System({}, [("a", "b")]), r"the channel \('a', 'b'\) is a tuple; write Channel\('a', 'b'\)"),
+    "a text": (lambda: System({}, ["a->b"]), r"the channel 'a->b' is a str; write Channel\('a', 'b'\)"),
+    "one channel": (lambda: System({}, Channel("a", "b")), r"`channels` is Channel, not a list; write channels=\["),
+    "one type": (lambda: System({}, [], Deposit), r"`messages` is Deposit, not a list; write messages=\[Transfer\]"),
+    "a message": (lambda: System({}, [], [Deposit(1)]), r"the message type Deposit\(.*\) is a value; .*type: Deposit"),
+}
+
+
+@pytest.mark.parametrize(("make", "problem"), MISSHAPEN.values(), ids=MISSHAPEN.keys())
+def test_a_wrong_argument_is_refused_with_what_to_write(make: Callable[[], object], problem: str) -> None:
+    """E13: arguments of the wrong kind."""
+    with pytest.raises(UsageError, match=problem):
+        make()

@@ -116,6 +116,14 @@ def check_finished(function: str, returned: Any) -> None:
     raise UsageError(f"{problem}; do the work in the call itself")
 
 
+def misplaced(process: str, action: str) -> UsageError:
+    """Return the error to raise if `process` uses its context outside of an event, or in another thread."""
+    return UsageError(
+        f"process {process!r} {action} while none of its handlers runs, or in another thread; use the context only in "
+        "start, receive, timer and leave, in the thread that calls them"
+    )
+
+
 def handler_finished(process: object, event: str, returned: Any) -> None:
     """Apply `check_finished` to the return value of a handler; `event` is its event, such as "timer NAME"."""
     if returned is not None:

@@ -23,6 +23,7 @@ from strobe.handlers import (
     check_properties,
 )
 from strobe.known_fields import require_known
+from strobe.message_types import MessageTypes
 from strobe.names import check_name
 from strobe.outside import Sink, Source
 
@@ -222,6 +223,7 @@ class System:
         sinks: Mapping[str, Sink] | None = None,
         hash: str = "xxh3",  # noqa: A002
     ) -> None:
+        _check_arguments(processes, channels, messages)
         self.processes = dict(processes)
         self.channels = tuple(channels)
         self.messages = tuple(messages)
@@ -232,12 +234,11 @@ class System:
         self.sinks = dict(sinks or {})
         self._check_names()
         for name, process in self.processes.items():
-            if not isinstance(process, Process):
-                raise UsageError(f"process {name!r} is a {type(process).__name__}; subclass strobe.Process")
             check_process(f"process {name!r}", process)
         if conserved is not None:
             check_function(f"`conserved` ({_name_of(conserved)})", conserved, CONSERVED)
-        self.decoder = _decoder(self.messages)
+        self.message_types = MessageTypes(self.messages)
+        self.decoder = self.message_types.decoder
         self.message_rules = message_rules(self.messages)
         self._check_outside()
 
@@ -300,6 +301,34 @@ class System:
             raise UsageError(f"{what} belongs to the process {end.process!r}, which does not exist; there are: {known}")
 
 
+def _check_arguments(processes: Any, channels: Any, messages: Any) -> None:
+    """Raise UsageError if an argument of `System`, or a member of it, is of the wrong kind."""
+    if not isinstance(processes, Mapping):
+        given = type(processes).__name__
+        raise UsageError(f'`processes` is a {given}; give a dict of instances by name: {{"a": Branch()}}')
+    for name, process in processes.items():
+        if isinstance(process, type):
+            raise UsageError(
+                f"process {name!r} is the class {process.__name__}; give an instance: {process.__name__}()"
+            )
+        if not isinstance(process, Process):
+            raise UsageError(f"process {name!r} is a {type(process).__name__}; subclass strobe.Process")
+    for channel in _members("channels", channels, "Channel('a', 'b')"):
+        if not isinstance(channel, Channel):
+            written = f"Channel{channel!r}" if isinstance(channel, tuple) and len(channel) > 1 else "Channel('a', 'b')"
+            raise UsageError(f"the channel {channel!r} is a {type(channel).__name__}; write {written}")
+    for kind in _members("messages", messages, "Transfer"):
+        if isinstance(kind, (str, bytes, int, float, msgspec.Struct)):
+            raise UsageError(f"the message type {kind!r} is a value; give its type: {type(kind).__name__}")
+
+
+def _members(argument: str, given: Any, example: str) -> Iterable[Any]:
+    if isinstance(given, (str, Mapping)) or not isinstance(given, Iterable):
+        shown = given.__name__ if isinstance(given, type) else type(given).__name__
+        raise UsageError(f"`{argument}` is {shown}, not a list; write {argument}=[{example}]")
+    return given
+
+
 def check_process(what: str, process: Process) -> None:
     """Raise UsageError if a handler of `process` cannot be called (E13); `what` describes the process to people."""
     check_methods(what, process, PROCESS)
@@ -308,18 +337,3 @@ def check_process(what: str, process: Process) -> None:
 
 def _name_of(function: Any) -> str:
     return getattr(function, "__qualname__", None) or type(function).__name__
-
-
-def _decoder(messages: tuple[type, ...]) -> "msgspec.msgpack.Decoder[list[Any]]":
-    """Return the decoder for the body of a frame. Without message types, messages are plain values."""
-    if not messages:
-        return msgspec.msgpack.Decoder(list[Any])
-    union: Any = messages[0]
-    for message in messages[1:]:
-        union = union | message
-    try:
-        return msgspec.msgpack.Decoder(list[union])
-    except TypeError as error:
-        raise UsageError(
-            f"the message types cannot be distinguished: {error}. Give each a tag: class Name(msgspec.Struct, tag=True)"
-        ) from error

@@ -236,7 +236,7 @@ class Soak:
         self._count("stores moved away", 1)
 
     def put_back_older_copy(self):
-        """Let the store be an older copy of its log, or lack its newest entries,; maybe kill the coordinator."""
+        """Let the store be an older copy of its log, or lack its newest entries; maybe kill the coordinator."""
         status = self.live.status()  # it has the newest known entry, which `strobe up` notes too
         if status is None or status.last_entry is None or self.live.supervisor.pid(COORDINATOR) != status.pid:
             return

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.runtime.fake_coordinator import FakeCoordinator, Link, coordinating
 from tests.runtime.link_ends import EPOCH, Source, until
-from tests.runtime.scripted import Scripted, pair, scripted
+from tests.runtime.scripted import Scripted, acting, pair, scripted
 
 from strobe.process import Context, System
 from strobe.protocol import SnapshotId
@@ -43,7 +43,8 @@ class LoneNode:
 
     @property
     def context(self) -> Context:
-        return self.host.application.context  # type: ignore[attr-defined]
+        """The context of b, for use as if one of its handlers ran."""
+        return acting(self.host)
 
     def begin_snapshot(self, counter: int = 1) -> SnapshotBegun:
         """Log the begin of snapshot `counter`; `source.mark(counter)` sends its marker."""

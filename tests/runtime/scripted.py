@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from strobe.process import Channel, Context, Process, System
+from strobe.runtime.node.host import Host
 
 
 class Memory(msgspec.Struct):
@@ -58,3 +59,10 @@ def scripted(system: System, name: str) -> Scripted:
     process = system.processes[name]
     assert isinstance(process, Scripted)
     return process
+
+
+def acting(host: Host) -> Context:
+    """Return the context of a process, for use as if one of its handlers ran."""
+    assert host.timeline is not None
+    host.timeline.outbox.begin_event()
+    return host.application.context  # type: ignore[attr-defined,no-any-return]

@@ -5,6 +5,7 @@ every event; recordings, captured states and finished fragments are lost. Crashe
 `restorable`.
 """
 
+from _thread import get_ident
 from collections.abc import Callable
 from typing import Any, NoReturn, Protocol
 
@@ -274,6 +275,7 @@ class Node:
         ordinal, count = frame.first_ordinal + consumed, frame.count
         recorder = self.world.recorder
         messages = self._decode(channel, frame)
+        thread = get_ident()
         for place, message in enumerate(messages[consumed:] if consumed else messages, consumed + 1):
             self.position += 1
             received_at[ordinal - 1] = self.position
@@ -281,11 +283,13 @@ class Node:
                 applied.append(AppliedMessage(channel, journal.spec.incarnation, ordinal, self.taking_epoch))
             if recorder is not None:
                 recorder.received(self, channel, ordinal)
+            context.thread = thread
             try:
                 if (returned := receive(context, channel, message)) is not None:
                     handler_finished(self.process, "receive", returned)
             except RAISED as error:
                 self._failed(f"receive, message {ordinal} on {channel}", error)
+            context.thread = None
             if context.outbox or context.requested:
                 self._end_event(Breakpoint(channel, place) if place < count else None)
             ordinal += 1
@@ -311,10 +315,12 @@ class Node:
         self.world.events += 1
         if self.world.recorder is not None:
             self.world.recorder.internal(self, name)
+        self.context.thread = get_ident()
         try:
             handler_finished(self.process, name, handler())
         except RAISED as error:
             self._failed(name, error)
+        self.context.thread = None
         self._end_event(None)
 
     def _end_event(self, inside: Breakpoint | None) -> None:

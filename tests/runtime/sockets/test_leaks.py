@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.runtime.fake_coordinator import FakeCoordinator, coordinating
 from tests.runtime.link_ends import Source, Target, run, until
-from tests.runtime.scripted import Memory, pair, scripted
+from tests.runtime.scripted import Memory, acting, pair, scripted
 
 import strobe
 from strobe.protocol.coordinator.messages import ReportSettled
@@ -59,7 +59,7 @@ def forget(coordinator: FakeCoordinator) -> None:
 
 async def of_snapshots(coordinator: FakeCoordinator) -> float:
     async def take_snapshot() -> None:
-        coordinator.hosts["a"].application.context.send("a->b", bytes(100))  # type: ignore[attr-defined]
+        acting(coordinator.hosts["a"]).send("a->b", bytes(100))
         await coordinator.photograph("a")
         forget(coordinator)
 
@@ -69,7 +69,7 @@ async def of_snapshots(coordinator: FakeCoordinator) -> float:
 async def of_rollbacks(coordinator: FakeCoordinator) -> float:
     async def roll_back() -> None:
         await coordinator.photograph("a")
-        coordinator.hosts["a"].application.context.send("a->b", bytes(100))  # type: ignore[attr-defined]
+        acting(coordinator.hosts["a"]).send("a->b", bytes(100))
         await coordinator.begin("ab", coordinator.newest, epoch=coordinator.epoch + 1)
         forget(coordinator)
 

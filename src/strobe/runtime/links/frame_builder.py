@@ -39,6 +39,8 @@ class OpenFrame:
 
     For a trace, `events` has, for each event that sent some of the messages, its position and the number of messages
     before; `position` is that of the last event.
+
+    `kind` is the class of the last message, if messages of that class may be sent.
     """
 
     __slots__ = (
@@ -49,6 +51,7 @@ class OpenFrame:
         "count",
         "due",
         "events",
+        "kind",
         "message_bytes_max",
         "messages_max",
         "position",
@@ -67,6 +70,7 @@ class OpenFrame:
         self.due = 1
         self.position = 0
         self.events: list[int] = []
+        self.kind: type | None = None
 
     def append(self, message: Any) -> bool:
         """Add `message`, or raise and change nothing; return whether the frame must be sealed now."""
@@ -98,6 +102,11 @@ class OpenFrame:
         """Return the events of the frame just sealed."""
         events, self.events, self.position = self.events, [], 0
         return events
+
+    def remove_first(self) -> None:
+        """Remove the first message, which is the only one."""
+        del self.buffer[BODY_START:]
+        self.size, self.count, self.due = BODY_START, 0, 1
 
     def seal(self) -> tuple[int, memoryview]:
         """Return the number of messages and the finished body, and begin the next frame."""

@@ -156,9 +156,11 @@ class LiveContext(Context):
         self.at_s: float | None = None
 
     def set_timer(self, name: str, after_s: float) -> None:
+        self._application.timeline.outbox.require_event(f"sets the timer {name!r}")
         self._application.set_timer(name, after_s)
 
     def cancel_timer(self, name: str) -> None:
+        self._application.timeline.outbox.require_event(f"cancels the timer {name!r}")
         self._application.cancel_timer(name)
 
     def now(self) -> float:
@@ -167,10 +169,12 @@ class LiveContext(Context):
         return self.at_s
 
     def emit(self, record: Any) -> None:
+        self._application.timeline.outbox.require_event("emits a record")
         self._application.timeline.emit(record)
 
     def snapshot(self) -> str:
         application = self._application
+        application.timeline.outbox.require_event("requests a snapshot")
         application.timeline.bound.spend(REQUEST_BYTES)
         requested = application.timeline.name_snapshot(application.position, len(self.requested))
         self.requested.append(requested)
@@ -235,6 +239,7 @@ class ProcessApplication(Application):
         self.timeline = timeline
         context = self.context
         context.send = timeline.outbox.send
+        timeline.outbox.end_event()
         context.requested.clear()
         context.at_s = None
         used, self._used = self._used, True
@@ -293,6 +298,7 @@ class ProcessApplication(Application):
         requested = context.requested
         touched = outbox.touched  # always empty without a trace
         until_s, some = perf_counter() + SLICE_S, 1
+        outbox.begin_event()
         while True:
             for message in islice(left, some):
                 if (returned := receive(context, channel, message)) is not None:
@@ -303,10 +309,12 @@ class ProcessApplication(Application):
                     place = self.position - delivery.before
                     self._initiate(Breakpoint(channel, place) if place < delivery.count else None)
             if not length_hint(left):
+                outbox.end_event()
                 return
             if delivery.may_pause and perf_counter() > until_s:
                 break
             some = min(2 * some, _LOOK_AFTER_MAX)
+        outbox.end_event()
         self._paused = delivery
         asyncio.get_running_loop().call_soon(self.timeline.scheduler.attempt, partial(self._go_on, delivery))
 
@@ -330,12 +338,14 @@ class ProcessApplication(Application):
         """Run a handler other than that of a message."""
         self.position += 1
         self.context.at_s = None
-        tracer = self.timeline.tracer
+        tracer, outbox = self.timeline.tracer, self.timeline.outbox
         if tracer is not None:
             tracer.event(self.position, name, self.context.now(), record)
+        outbox.begin_event()
         handler_finished(self.process, name, handler())
+        outbox.end_event()
         if tracer is not None:
-            self.timeline.outbox.next_event()
+            outbox.next_event()
         if self.context.requested:
             self._initiate(None)
 

@@ -83,6 +83,7 @@ class Host:
         self.name = name
         self.application = application
         self.protocol = system.protocol
+        self.message_types = system.message_types
         self._decode = system.decode_recorded
         self.sources = {key: source for key, source in system.sources.items() if source.process == name}
         self.sinks = {key: sink for key, sink in system.sinks.items() if sink.process == name}

@@ -4,6 +4,7 @@ A message counts as sent when `send` returns, even while its frame is open. So c
 """
 
 import asyncio
+from _thread import get_ident
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -12,6 +13,8 @@ import msgspec
 from strobe.encodable import UNENCODABLE, message_refusal
 from strobe.errors import UsageError
 from strobe.event_bound import FRAME_BYTES, EventBound
+from strobe.handlers import misplaced
+from strobe.message_types import MessageTypes
 from strobe.protocol import Endpoint
 from strobe.runtime.links.codec import finish_messages
 from strobe.runtime.links.frame_builder import OpenFrame
@@ -26,11 +29,20 @@ Sealed = Callable[[str, int, int, list[int], Any], None]
 
 
 class Outbox:
-    """The outgoing channels of one process in one epoch. `bound` limits the output of one event."""
+    """The outgoing channels of one process in one epoch. `bound` limits the output of one event.
 
-    def __init__(self, name: str, protocol: Endpoint, settings: NodeSettings, bound: EventBound) -> None:
+    A process can send only during an event: between `begin_event` and `end_event`, in the thread that made the outbox.
+    A program with its own loop may send at any time, so no event begins or ends.
+    """
+
+    def __init__(
+        self, name: str, protocol: Endpoint, settings: NodeSettings, types: MessageTypes, bound: EventBound
+    ) -> None:
         self.name = name
+        self._types = types
         self._bound = bound
+        self._in_event = True
+        self._thread = get_ident()
         self.outgoing_links: dict[str, OutgoingLink] = {}
         # Links of ended channels, with their targets: some messages may still be in flight.
         self._ended: list[tuple[str, OutgoingLink]] = []
@@ -42,7 +54,8 @@ class Outbox:
         self._protocol = protocol
         self._settings = settings
         self._frames: dict[str, OpenFrame] = {}
-        # The same, or empty after the current event has exceeded its bound. This saves a check per message.
+        # The same, or empty outside of events and after the current event has exceeded its bound. This saves checks per
+        # message.
         self._open = self._frames
         # Channels with sends since the last flush, in order.
         self._dirty: dict[str, None] = {}
@@ -82,6 +95,15 @@ class Outbox:
                 outgoing_link.reach(addresses[target])
         self._ended = [(target, outgoing_link) for target, outgoing_link in self._ended if not outgoing_link.closed]
 
+    def begin_event(self) -> None:
+        self._in_event = True
+        self._open = self._frames
+
+    def end_event(self) -> None:
+        """Refuse to send until the next event begins."""
+        self._in_event = False
+        self._open = {}
+
     def send(self, channel: str, message: Any) -> None:
         """Send `message`. It is sent when this returns, and may be changed afterwards."""
         try:
@@ -90,6 +112,8 @@ class Outbox:
             frame = self._find(channel)
         # Inlines `OpenFrame.append`: the call alone would be a third of the cost per message. Rare work is behind `due`
         # for the same reason.
+        if type(message) is not frame.kind:
+            self._take_kind(frame, message)
         buffer = frame.buffer
         try:
             _encode_into(message, buffer, -1)
@@ -108,8 +132,17 @@ class Outbox:
         if count >= frame.due:
             self._do_rare_work(frame)
 
+    def _take_kind(self, frame: OpenFrame, message: Any) -> None:
+        """Raise UsageError if `message` is of no declared type; remember its class if all of that class may be sent."""
+        kind = type(message)
+        self._types.require(self.name, frame.channel, message)
+        frame.kind = kind if self._types.has(kind) else None
+
     def _do_rare_work(self, frame: OpenFrame) -> None:
         """Do the rare work: for the first or last message of `frame`, or the first message of an event."""
+        if frame.count == 1 and get_ident() != self._thread:
+            frame.remove_first()
+            raise self._misplaced(frame.channel)
         if self._position is not None and (position := self._position()) != frame.position:
             frame.note_event(position)
             self.touched.append(frame)
@@ -130,13 +163,23 @@ class Outbox:
         self.touched.clear()
 
     def _find(self, channel: str) -> OpenFrame:
-        """Return the open frame of `channel`; raise UsageError if there is none or the event has sent too much."""
+        """Return the open frame of `channel`; raise UsageError if nothing may be sent on it now."""
+        if not self._in_event:
+            raise self._misplaced(channel)
         self._bound.check()
         self._open = self._frames
         if channel in self._frames:
             return self._frames[channel]
         known = ", ".join(self._frames) or "none"
         raise UsageError(f"process {self.name!r} sends on {channel!r}, which is not an output of it; outputs: {known}")
+
+    def require_event(self, action: str) -> None:
+        """Raise UsageError if the process does `action`, something other than sending, outside of its events."""
+        if not self._in_event or get_ident() != self._thread:
+            raise misplaced(self.name, action)
+
+    def _misplaced(self, channel: str) -> UsageError:
+        return misplaced(self.name, f"sends on {channel!r}")
 
     def flush_now(self) -> None:
         """Do the scheduled flush."""

@@ -13,6 +13,7 @@ import msgspec
 
 from strobe.errors import ProtocolViolation
 from strobe.event_bound import EventBound
+from strobe.message_types import MessageTypes
 from strobe.outside import Sink, Source
 from strobe.protocol import Frame, SnapshotId, View
 from strobe.protocol.coordinator.messages import (
@@ -70,6 +71,7 @@ class TimelineHost(Protocol):
     protocol: str
     settings: NodeSettings
     application: Application
+    message_types: MessageTypes
     sources: dict[str, Source]
     sinks: dict[str, Sink]
     writer: WriterThread
@@ -101,7 +103,7 @@ class Timeline:
         self.arrivals = FrameChecks(self.protocol)
         self.busy_poller = BusyPoller(settings.spin_s)
         self.bound = EventBound(host.name, settings.event_bytes_max, application.event)
-        self.outbox = Outbox(host.name, self.protocol, settings, self.bound)
+        self.outbox = Outbox(host.name, self.protocol, settings, host.message_types, self.bound)
         if tracer is not None:
             self.outbox.trace(lambda: application.position, tracer.sent)
         open_captures: dict[SnapshotId, Capture] = {}

@@ -8,7 +8,7 @@ import pytest
 from tests.runtime.fake_coordinator import coordinating
 from tests.runtime.link_ends import run, until
 from tests.runtime.node.sockets.host_views import trio, without
-from tests.runtime.scripted import pair
+from tests.runtime.scripted import acting, pair
 
 from strobe.outside import Sink
 from strobe.protocol.coordinator.messages import Dismiss, Drained, InstallView, Released, Reset
@@ -67,7 +67,7 @@ def test_R2_a_process_leaves_once_its_sink_has_prepared_its_output(
         sink = Broker("c")
         async with coordinating(tmp_path, trio(sinks={"out": sink})) as coordinator:
             hosts = await coordinator.started("a", "b", "c")
-            hosts[2].application.context.emit("last")  # type: ignore[attr-defined]
+            acting(hosts[2]).emit("last")
             sink.fails_in = "prepare"
             view = without(coordinator.view, 2, "c")
             for name in "cab":

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from tests.runtime.fake_coordinator import FakeCoordinator, coordinating
 from tests.runtime.link_ends import CuttingProxy, Source, Target, run, until
-from tests.runtime.scripted import Scripted, scripted
+from tests.runtime.scripted import Scripted, acting, scripted
 
 from strobe.causality.proof import verify
 from strobe.process import Channel, System
@@ -46,7 +46,7 @@ class Joined:
 
     def send(self, name: str, *messages: Any) -> None:
         for message in messages:
-            self.timeline(name).outbox.send(f"{name}->c", message)
+            acting(self.coordinator.hosts[name]).send(f"{name}->c", message)
         self.timeline(name).outbox.flush()
 
     @property

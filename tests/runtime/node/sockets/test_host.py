@@ -13,7 +13,7 @@ from tests.runtime.node.sockets.host_views import (
     trio,
     without,
 )
-from tests.runtime.scripted import Memory, pair, scripted
+from tests.runtime.scripted import Memory, acting, pair, scripted
 
 from strobe.outside import Source
 from strobe.protocol import View
@@ -36,7 +36,7 @@ def test_R1_a_rollback_undoes_messages_after_the_snapshot(tmp_path: Path) -> Non
         system = pair()
         async with coordinating(tmp_path, system) as coordinator:
             a, b = await coordinator.started("a", "b")
-            send = a.application.context.send  # type: ignore[attr-defined]
+            send = acting(a).send
             send("a->b", 1)
             await until(lambda: scripted(system, "b").messages == [1])
             taken = await coordinator.photograph("a")
@@ -45,7 +45,7 @@ def test_R1_a_rollback_undoes_messages_after_the_snapshot(tmp_path: Path) -> Non
             await coordinator.begin(("a", "b"), taken, epoch=2)
             assert scripted(system, "b").messages == [1]
             assert (a.epoch, b.epoch) == (2, 2)
-            a.application.context.send("a->b", 3)  # type: ignore[attr-defined]
+            acting(a).send("a->b", 3)
             await until(lambda: scripted(system, "b").messages == [1, 3])
 
     run(scenario())
@@ -58,12 +58,12 @@ def test_R1_a_restart_from_the_beginning_has_the_initial_state(tmp_path: Path) -
         system = pair()
         async with coordinating(tmp_path, system) as coordinator:
             a, _ = await coordinator.started("a", "b")
-            a.application.context.send("a->b", 1)  # type: ignore[attr-defined]
+            acting(a).send("a->b", 1)
             await until(lambda: scripted(system, "b").messages == [1])
             await coordinator.begin(("a", "b"), epoch=2)
             assert scripted(system, "b").memory == Memory(started=1)
             assert scripted(system, "a").memory == Memory(started=1)
-            a.application.context.send("a->b", 2)  # type: ignore[attr-defined]
+            acting(a).send("a->b", 2)
             await until(lambda: scripted(system, "b").messages == [2])
 
     run(scenario())
@@ -163,10 +163,10 @@ def test_R2_a_commit_received_with_a_rollback_releases_its_output(tmp_path: Path
         system = pair(sinks={"out": FileSink(tmp_path / "out.jsonl", process="a")})
         async with coordinating(tmp_path, system) as coordinator:
             a, _ = await coordinator.started("a", "b")
-            a.application.context.emit("said")  # type: ignore[attr-defined]
+            acting(a).emit("said")
             begun = coordinator.ask("a")
             taken = await coordinator.commit(begun, tell=False)
-            a.application.context.emit("said later")  # type: ignore[attr-defined]
+            acting(a).emit("said later")
             link = coordinator.links["a"]
             link.send(ReportOutcome("a", begun.snapshot, True), coordinator.order("a", 2, taken))
             await link.handle(Drained)
@@ -216,7 +216,7 @@ def test_E2_the_last_messages_of_a_leaving_process_arrive(tmp_path: Path, monkey
         async with coordinating(tmp_path, system) as coordinator:
             hosts = await coordinator.started("a", "b", "c")
             view = without(coordinator.view, 2, "c")
-            hosts[0].application.context.send("a->c", "for you")  # type: ignore[attr-defined]
+            acting(hosts[0]).send("a->c", "for you")
             for name in ("c", "a", "b"):
                 coordinator.links[name].send(InstallView(name, view))
             for name in ("a", "b", "c"):
@@ -224,7 +224,7 @@ def test_E2_the_last_messages_of_a_leaving_process_arrive(tmp_path: Path, monkey
                     pass
             assert scripted(system, "c").messages == ["for you"]
             assert scripted(system, "a").messages == ["all I have"]
-            assert hosts[0].application.context.outputs == ("a->b",)  # type: ignore[attr-defined]
+            assert acting(hosts[0]).outputs == ("a->b",)
             # After its last event, a process reads nothing more from its sources.
             (tmp_path / "in.jsonl").write_text("1\n2\n")
             for _ in range(20):

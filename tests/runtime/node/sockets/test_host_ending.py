@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.runtime.fake_coordinator import coordinating
 from tests.runtime.link_ends import run
-from tests.runtime.scripted import pair, scripted
+from tests.runtime.scripted import acting, pair, scripted
 
 from strobe.process import Context
 from strobe.protocol import View
@@ -32,7 +32,7 @@ def test_a_handler_that_raises_ends_the_node_with_its_location(
         scripted(system, "b").on_receive = fail
         async with coordinating(tmp_path, system) as coordinator:
             a, _ = await coordinator.started("a", "b")
-            a.application.context.send("a->b", 1)  # type: ignore[attr-defined]
+            acting(a).send("a->b", 1)
             failed = await coordinator.links["b"].handle(Failed)
             assert await coordinator.ended("b") == 1
             assert "KeyError: 'amount'" in failed.reason
@@ -114,8 +114,8 @@ def test_any_error_of_a_handler_ends_the_node_with_its_reason(
                 coordinator.restore(await coordinator.registered("b"), 1, None)
             else:
                 a, b = await coordinator.started("a", "b")
-                a.application.context.send("a->b", 1)  # type: ignore[attr-defined]
-                b.application.context.set_timer("soon", 0.0)  # type: ignore[attr-defined]
+                acting(a).send("a->b", 1)
+                acting(b).set_timer("soon", 0.0)
                 if event == "leave":
                     for name in ("a", "b"):
                         coordinator.links[name].send(InstallView(name, View(2, ("a",), ())))

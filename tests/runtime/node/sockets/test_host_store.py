@@ -15,7 +15,7 @@ from tests.runtime.node.sockets.host_views import (
     trio,
     without,
 )
-from tests.runtime.scripted import pair, scripted
+from tests.runtime.scripted import acting, pair, scripted
 
 from strobe.errors import StoreError, TransportError
 from strobe.protocol import ChannelSpec
@@ -253,7 +253,7 @@ def test_a_node_keeps_its_state_when_it_reconnects(tmp_path: Path) -> None:
             second = await coordinator.registered("a", after=first)
             assert second.register.epoch == 1
             assert second.register.instance == first.register.instance
-            a.application.context.send("a->b", 1)  # type: ignore[attr-defined]
+            acting(a).send("a->b", 1)
             await until(lambda: scripted(system, "b").messages == [1])
             # On a repeated order it reports again.
             second.send(InstallView("a", coordinator.view))

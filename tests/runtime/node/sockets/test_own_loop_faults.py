@@ -17,7 +17,7 @@ from tests.runtime.node.sockets.own_loop_programs import (
     connect,
     own_loop,
 )
-from tests.runtime.scripted import Scripted, pair, scripted
+from tests.runtime.scripted import Scripted, acting, pair, scripted
 from tests.support.listening import listening
 
 from strobe.declarations import Declared, Waits
@@ -254,8 +254,8 @@ def test_E2_a_leaving_program_sends_its_last_messages(tmp_path: Path) -> None:
             running = asyncio.create_task(program())
             a, _ = [coordinator.run(name) for name in ("a", "c")]
             await coordinator.begin(names)
-            a.application.context.send("a->b", 40)  # type: ignore[attr-defined]
-            a.application.context.send("a->b", 2)  # type: ignore[attr-defined]
+            acting(a).send("a->b", 40)
+            acting(a).send("a->b", 2)
             rest = tuple(spec for spec in coordinator.view.channels if "b" not in (spec.source, spec.target))
             for name in names:
                 coordinator.links[name].send(InstallView(name, View(2, ("a", "c"), rest)))

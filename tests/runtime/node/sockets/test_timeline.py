@@ -9,7 +9,7 @@ import pytest
 from tests.runtime.fake_coordinator import coordinating
 from tests.runtime.link_ends import run, until
 from tests.runtime.lone_node import LoneNode, lone_node
-from tests.runtime.scripted import pair, scripted
+from tests.runtime.scripted import acting, pair, scripted
 
 from strobe.protocol.coordinator.messages import Drained, InstallView, RequestRecording, SnapshotWanted
 from strobe.protocol.values.view import View
@@ -302,7 +302,7 @@ def test_C7_E7_a_restarted_coordinator_cuts_no_link(tmp_path: Path) -> None:
             a_address, b_address = (coordinator.links[name].register.address for name in ("a", "b"))
             coordinator.links["a"].send(AddressBook({"a": a_address}, ("a", "b")))
             await until(lambda: "b" not in a.addresses)
-            a.timeline.outbox.send("a->b", 1)
+            acting(a).send("a->b", 1)
             await until(lambda: scripted(system, "b").messages == [1])
             coordinator.links["a"].send(AddressBook({"a": a_address, "b": b_address}, ("a", "b")))
             await until(lambda: "b" in a.addresses)
@@ -318,7 +318,7 @@ def test_sends_of_an_ended_epoch_are_dropped(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with lone_node(tmp_path) as node:
             old = node.timeline
-            send = old.outbox.send
+            send = node.context.send
             send("b->a", 1)
             node.source.outgoing_link.close()
             await node.coordinator.begin(["b"], epoch=4)
