@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from strobe.errors import StrobeError, TransportError, UsageError
+from strobe.errors import StoreCorrupt, StrobeError, TransportError, UsageError
 from strobe.process import System
 from strobe.protocol import View
 from strobe.protocol.coordinator.messages import (
@@ -323,7 +323,12 @@ class Host:
 
         def load() -> Restored:
             store = Store.open(self._store, identity=self.system)
-            return load_part(store, *find(store, snapshot, commit), self.name, example, self._decode)
+            try:
+                return load_part(store, *find(store, snapshot, commit), self.name, example, self._decode)
+            except StoreCorrupt:
+                if commit is not None:  # an older copy of the store lacks the snapshot: wait for the store
+                    store.require_present(commit)
+                raise
 
         return await self.retry.until_done(lambda: self.writer.run(load))
 

@@ -72,16 +72,25 @@ def require_entry(backend: StorageBackend, identity: str, entry: EntryRef) -> No
 
     Blobs and checkpoints prove nothing here, because nodes may have written to the copy since.
     """
+    raw = require_present(backend, identity, entry.position)
     name = entry_name(entry.position)
-    raw = backend.read(name)
-    if raw is None and not is_superseded(backend, entry.position):
-        found = f"holds an older copy of that store, or has lost entries of its log: {name} was there before"
-        raise StoreAway(backend.url, identity, found)
     with suppress(StoreCorrupt):  # a damaged entry is reported when the log is read
         if raw is not None and check_seal(raw, backend.url, name) != entry.blake3:
             raise StoreAway(
                 backend.url, identity, f"holds another copy of that store, in which {name} is another entry"
             )
+
+
+def require_present(backend: StorageBackend, identity: str, position: int) -> bytes | None:
+    """Return the bytes of the entry at `position`, which was there before, or None if it was removed below a
+    checkpoint. Raise StoreAway if it is missing.
+    """
+    name = entry_name(position)
+    raw = backend.read(name)
+    if raw is None and not is_superseded(backend, position):
+        found = f"holds an older copy of that store, or has lost entries of its log: {name} was there before"
+        raise StoreAway(backend.url, identity, found)
+    return raw
 
 
 def require_begun(backend: StorageBackend) -> None:

@@ -32,7 +32,7 @@ from strobe.storage.files.header import StoreGuard, create_header, read_header
 from strobe.storage.files.layout import HEADER
 from strobe.storage.files.urls import backend_at
 from strobe.storage.log.log import EntryMatch, Log
-from strobe.storage.log.log_end import last_position, probed_end
+from strobe.storage.log.log_end import last_position, probed_end, require_present
 from strobe.storage.store.integrity import Problem, verify_bytes
 from strobe.storage.store.snapshot_names import resolve
 
@@ -213,6 +213,10 @@ class Store:
             problem = "differs from the entry that the coordinator read: it was replaced, or this is another store"
             raise StoreCorrupt(self.url, entry_name(ref.position), problem)
         return commit
+
+    def require_present(self, ref: EntryRef) -> None:
+        """Raise StoreAway if this entry is missing: the store was replaced by an older copy."""
+        require_present(self.backend, self.header.store, ref.position)
 
     def entry_ref(self, position: int) -> EntryRef:
         """Return the reference to an entry that was read here, or to a commit known from a checkpoint."""
