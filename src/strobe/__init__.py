@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from strobe.declarations import Declares, Waits
     from strobe.keyed_state import KeyedState
     from strobe.process import Channel, Context, Process, System
+    from strobe.request_reply import Reply, Request, Requests, reply
     from strobe.runtime.node.own_loop import Node
 
 __all__ = [
@@ -18,17 +19,25 @@ __all__ = [
     "KeyedState",
     "Node",
     "Process",
+    "Reply",
+    "Request",
+    "Requests",
     "StrobeError",
     "System",
     "Waits",
     "__version__",
+    "reply",
 ]
 
 _ELSEWHERE = {
     "Declares": "strobe.declarations",
     "KeyedState": "strobe.keyed_state",
     "Node": "strobe.runtime.node.own_loop",
+    "Reply": "strobe.request_reply",
+    "Request": "strobe.request_reply",
+    "Requests": "strobe.request_reply",
     "Waits": "strobe.declarations",
+    "reply": "strobe.request_reply",
 }
 
 __version__ = "0.1.0"

@@ -18,7 +18,7 @@ from strobe.errors import UsageError
 from strobe.handlers import call, handler_finished
 from strobe.keyed_state import KeyedState
 from strobe.known_fields import decode_known
-from strobe.process import Context, Process, Waits, check_process
+from strobe.process import Context, Process, Waits, check_process, reverse_channel
 from strobe.protocol.process.dijkstra_scholten import (
     AnnounceTermination,
     DetectionEvent,
@@ -150,8 +150,7 @@ class Detecting(Process):
             self._end(tracked)  # it may have begun another computation
 
     def _back_of(self, channel: str) -> str:
-        source, _, target = channel.partition("->")
-        return self._back.get(channel, f"{target}->{source}")
+        return self._back.get(channel, reverse_channel(channel))
 
 
 class TrackedContext(Context):

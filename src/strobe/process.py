@@ -198,6 +198,12 @@ class Channel(msgspec.Struct, frozen=True):
             msgspec.structs.force_setattr(self, "id", f"{self.source}->{self.target}")
 
 
+def reverse_channel(channel: str) -> str:
+    """Return the default id of the channel in the other direction: `b->a` for `a->b`."""
+    source, _, target = channel.partition("->")
+    return f"{target}->{source}"
+
+
 class System:
     """Processes, channels, message types and a protocol.
 

@@ -48,7 +48,7 @@ from strobe.runtime.coordinator.log_writer import (
     SnapshotSkipped,
 )
 from strobe.runtime.coordinator.node_registry import Members
-from strobe.runtime.coordinator.pending_requests import Requests
+from strobe.runtime.coordinator.pending_requests import PendingRequests
 from strobe.runtime.coordinator.snapshot_observer import SnapshotObserver
 from strobe.runtime.coordinator.store_thread import StoreThread
 from strobe.runtime.event_log import ERROR, WARNING, EventLog
@@ -118,7 +118,7 @@ class Coordinator:
         self._create = create
         self._known = known
         self.members = Members(self.settings.silence_s)
-        self.requests = Requests()
+        self.requests = PendingRequests()
         # Why the last restore was refused, and why the system was halted, if so.
         self.refusal: str | None = None
         self.halted: str | None = None

@@ -56,7 +56,7 @@ class RestoreWait(msgspec.Struct):
     done: "asyncio.Future[RestoreStarted]"
 
 
-class Requests:
+class PendingRequests:
     """All pending requests."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from strobe.protocol import Lifecycle, SnapshotId
 from strobe.protocol.values.log_entries import Begin, EpochStart
 from strobe.runtime.coordinator.node_registry import Members
-from strobe.runtime.coordinator.pending_requests import Requests
+from strobe.runtime.coordinator.pending_requests import PendingRequests
 from strobe.runtime.coordinator.snapshot_tracker import SnapshotTracker
 from strobe.runtime.event_log import WARNING, EventLog
 from strobe.runtime.messages.api_documents import FinishedSnapshot, RestoreStarted, RollbackReport
@@ -24,7 +24,7 @@ class SnapshotObserver:
     """Receives every log entry, one by one."""
 
     def __init__(
-        self, lifecycle: Lifecycle, state: LogState, requests: Requests, members: Members, log: EventLog
+        self, lifecycle: Lifecycle, state: LogState, requests: PendingRequests, members: Members, log: EventLog
     ) -> None:
         self.tracker = SnapshotTracker()
         self.rollbacks: deque[RollbackReport] = deque(maxlen=ROLLBACKS_KEPT)
