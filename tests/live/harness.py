@@ -344,21 +344,23 @@ def older_copy(store, end, log_only=True):
 
     `log_only`: without blobs and checkpoints; otherwise only the newest entries are missing.
     """
-    elsewhere = store.with_name("elsewhere")
+    elsewhere, copy = store.with_name("elsewhere"), store.with_name("copy")
     store.rename(elsewhere)
-    (store / "log").mkdir(parents=True)
-    shutil.copy(elsewhere / "strobe.json", store)
+    (copy / "log").mkdir(parents=True)
+    shutil.copy(elsewhere / "strobe.json", copy)
     if not log_only:
         for room in ("blobs", "checkpoints"):
             if (elsewhere / room).exists():
-                shutil.copytree(elsewhere / room, store / room, copy_function=os.link)
+                shutil.copytree(elsewhere / room, copy / room, copy_function=os.link)
     kept = [path for path in (elsewhere / "log").iterdir() if int(path.stem) < end]
     for path in kept:
-        shutil.copy(path, store / "log")
+        shutil.copy(path, copy / "log")
+    copy.rename(store)  # whole: programs may write to it from now on
     yield
-    assert len(list((store / "log").iterdir())) == len(kept)
-    shutil.rmtree(store)
+    store.rename(copy)
     elsewhere.rename(store)
+    assert len(list((copy / "log").iterdir())) == len(kept)
+    shutil.rmtree(copy)
 
 
 def damage(store, snapshot, name):

@@ -18,7 +18,7 @@ from tests.storage.samples import commit, sample
 from strobe.errors import StoreError
 from strobe.protocol.values.log_entries import EpochStart, Remove
 from strobe.spark.checks.snapshot_checker import GONE, QUARANTINE, ROW_KIND, VERDICT, SnapshotChecker
-from strobe.spark.dataframes.reader import Request, read_table
+from strobe.spark.dataframes.reader import TableRequest, read_table
 from strobe.spark.schema import columns as c
 from strobe.storage import Store
 from strobe.storage.content.blobs import blob_name
@@ -61,7 +61,7 @@ def proofs(found: list[dict[str, Any]]) -> list[str]:
 
 
 def rows_of(store: Store, table: str) -> list[dict[str, Any]]:
-    return [row for batch in read_table(Request(store.url, table), entries_of(store)) for row in batch.to_pylist()]
+    return [row for batch in read_table(TableRequest(store.url, table), entries_of(store)) for row in batch.to_pylist()]
 
 
 def rewrite(store: Store, position: int, change: Callable[[dict[str, Any]], None]) -> None:
@@ -211,7 +211,7 @@ def test_an_older_copy_with_other_new_entries_is_not_judged(store: Store, entrie
     assert {row[ROW_KIND] for row in found} == {GONE}
     assert "that was read before" in found[0]["text"]
     with pytest.raises(StoreError, match="that was read before"):
-        list(read_table(Request(store.url, "fragments"), entries))
+        list(read_table(TableRequest(store.url, "fragments"), entries))
 
 
 def put_in_place(store: Store, first: int, store_id: str | None, entries_before: int = 0) -> None:
@@ -245,4 +245,4 @@ def test_a_table_of_a_missing_store_is_an_error(store: Store, tmp_path: Path) ->
     entries = entries_of(store)
     Path(store.url).rename(tmp_path / "hidden")
     with pytest.raises(StoreError, match=r"does not exist|is missing; put it back"):
-        list(read_table(Request(store.url, "process_states"), entries))
+        list(read_table(TableRequest(store.url, "process_states"), entries))

@@ -42,7 +42,7 @@ from strobe.protocol.values.log_entries import (
     Term,
     Void,
 )
-from strobe.runtime.recovery.restore_point import Topology, below_released, choose
+from strobe.runtime.recovery.restore_point import Choice, Topology, below_released, choose
 from strobe.runtime.retry import is_transient
 from strobe.runtime.settings import RetentionSettings
 from strobe.storage import Store, collect
@@ -273,9 +273,20 @@ class CoordinatorLog:
     def choose(self, wanted: str | None, topology: Topology, fork: bool, system: System) -> list[LogResult]:
         """Find the snapshot to restore; wait while the store cannot be read."""
         results = self.poll()
-        answer = self._with_retries(lambda: choose(self.store, wanted, topology, fork, system))
+        answer = self._with_retries(lambda: self._confirmed(lambda: choose(self.store, wanted, topology, fork, system)))
         skipped = [SnapshotSkipped(reason) for reason in answer.passed_over]
         return [*results, *skipped, answer.event]
+
+    def _confirmed(self, decide: Callable[[], Choice]) -> Choice:
+        """Return the choice. One that passes over or refuses a snapshot must come out twice, with the known log there.
+
+        An older copy of the store may be in its place, for a moment, too. What it lacks is not damaged (S1).
+        """
+        answer, before = decide(), None
+        while answer != before and (answer.passed_over or isinstance(answer.event, RestoreRefused)):
+            self.store.require_known_end()
+            before, answer = answer, decide()
+        return answer
 
     def retain(self, settings: RetentionSettings) -> list[LogResult]:
         """Remove snapshots that retention does not keep, and unreferenced data (E8)."""

@@ -324,11 +324,16 @@ class Host:
         def load() -> Restored:
             store = Store.open(self._store, identity=self.system)
             try:
-                return load_part(store, *find(store, snapshot, commit), self.name, example, self._decode)
+                return part(store)
             except StoreCorrupt:
-                if commit is not None:  # an older copy of the store lacks the snapshot: wait for the store
-                    store.require_present(commit)
-                raise
+                if commit is None:
+                    raise
+            # An older copy of the store lacks the snapshot. It may be in its place, or may have been for a moment.
+            store.require_present(commit)
+            return part(store)
+
+        def part(store: Store) -> Restored:
+            return load_part(store, *find(store, snapshot, commit), self.name, example, self._decode)
 
         return await self.retry.until_done(lambda: self.writer.run(load))
 

@@ -22,7 +22,7 @@ VERIFY_SNAPSHOT = "snapshot"
 VERIFY_READ = "read"
 
 
-class Request(msgspec.Struct, frozen=True):
+class TableRequest(msgspec.Struct, frozen=True):
     """Which table of which store; of one `process`, if that is given and the table has that column.
 
     `verify` is the part of a snapshot that must be valid: all of it (`snapshot`), or only the bytes that the table is
@@ -35,7 +35,7 @@ class Request(msgspec.Struct, frozen=True):
     verify: str = VERIFY_SNAPSHOT
 
 
-def read_table(request: Request, entries: Iterable[Followed]) -> Iterator[pa.RecordBatch]:
+def read_table(request: TableRequest, entries: Iterable[Followed]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a table for the commits among `entries`."""
     if request.table == "commits":
         rows = _commits(request.url, entries)
@@ -53,7 +53,7 @@ def _commits(url: str, entries: Iterable[Followed]) -> Rows:
 class TableReading:
     """Reads one table in one worker."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: TableRequest) -> None:
         self._request = request
         self._reader = SnapshotReader(request.url, encoded_ends=True)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import msgspec
 
 from strobe.errors import UsageError
-from strobe.spark.dataframes.reader import VERIFY_READ, VERIFY_SNAPSHOT, Request
+from strobe.spark.dataframes.reader import VERIFY_READ, VERIFY_SNAPSHOT, TableRequest
 from strobe.spark.schema import columns as c
 from strobe.storage.files.urls import canonical_url
 
@@ -31,7 +31,7 @@ _KNOWN = (
 class SourceOptions(msgspec.Struct, frozen=True):
     """`start` and `until` are log positions: `start` is for streams, `until` for tables at an earlier moment."""
 
-    request: Request
+    request: TableRequest
     snapshots: frozenset[str] | None
     without: frozenset[str]
     partitions: int
@@ -51,7 +51,7 @@ class SourceOptions(msgspec.Struct, frozen=True):
             raise UsageError(f'format("strobe"): the table {table!r} has no column {c.PROCESS!r} to filter by')
         start = options.get("startingPosition", EARLIEST)
         return cls(
-            Request(
+            TableRequest(
                 canonical_url(options["path"]),
                 table,
                 options.get("process"),
