@@ -75,6 +75,8 @@ class Session:
     @property
     def problem(self) -> str | None:
         """Why the run counts as failed although it was not halted: it has saved nothing recently."""
+        if self._silent:
+            return "the coordinator did not answer at the end, so nothing recent was saved; its log has the reason"
         return self._outcomes.problem
 
     @property

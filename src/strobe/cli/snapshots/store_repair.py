@@ -88,7 +88,7 @@ def _fence(backend: StorageBackend, store: str, position: int, reason: str, yes:
     examined = examine(backend)
     found = (found for found in examined.open if found.position <= position <= found.last)
     finding = next(found, None)
-    if finding is not None and examined.gap is None:  # otherwise `fence_off` reports why not
+    if finding is not None and examined.gap is None and not examined.beginning_lost:  # else `fence_off` says why not
         _show(finding)
         if not yes:
             _confirm(f"{_entries(finding)} will have no effect from now on. This cannot be undone.")
@@ -142,6 +142,8 @@ def _report(examined: Examined, store: str) -> None:
         print_line(
             f"put the files back from a copy of the store; readers start at the checkpoint at {base} without them"
         )
+    if examined.beginning_lost:
+        return
     if examined.gap is not None and not examined.missing:
         print_line("put the files back from a copy of the store, or move the files beyond the gap out of the log:")
         print_line(f"    strobe store repair {store} --set-aside {examined.gap.end}")

@@ -11,7 +11,7 @@ import msgspec
 
 from strobe.storage.entries.log_file import entry_name, entry_position
 from strobe.storage.files.backend import StorageBackend
-from strobe.storage.files.layout import LOG
+from strobe.storage.files.layout import CHECKPOINTS, LOG
 
 GAP_MAX = 1000
 
@@ -28,6 +28,11 @@ class Gap(msgspec.Struct, frozen=True):
         return self.end - self.first > GAP_MAX
 
     @property
+    def is_beginning(self) -> bool:
+        """Whether the log has lost its beginning. Then no file is known to be outside the log, or to be in it."""
+        return self.first == 0
+
+    @property
     def missing(self) -> str:
         """The missing entries, as a phrase that follows the name of the first one."""
         if self.end == self.first + 1:
@@ -37,7 +42,7 @@ class Gap(msgspec.Struct, frozen=True):
     @property
     def problem(self) -> str:
         """What is wrong, and what to do."""
-        if not self.is_long:
+        if not self.is_long or self.is_beginning:
             return self.loss
         return (
             f"{self.missing}, though {entry_name(self.end)} exists; restore them from a copy of the store, or, if that "
@@ -47,6 +52,11 @@ class Gap(msgspec.Struct, frozen=True):
     @property
     def loss(self) -> str:
         """What is wrong, if the entries are known to be lost."""
+        if self.is_beginning:
+            return (
+                f"{self.missing}, though {entry_name(self.end)} exists: the beginning of the log, or the checkpoint "
+                f"that stands for it, is lost; restore the directories {LOG} and {CHECKPOINTS} from a copy of the store"
+            )
         them = "it" if self.end == self.first + 1 else "them"
         return f"{self.missing}, though later entries exist; restore {them} from a copy of the store"
 

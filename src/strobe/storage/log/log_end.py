@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import msgspec
 
-from strobe.errors import StoreAway, StoreCorrupt
+from strobe.errors import LogReplaced, StoreAway, StoreCorrupt
 from strobe.protocol.values.log_entries import EntryRef
 from strobe.storage.checkpoints.checkpoint_files import checkpoint_position
 from strobe.storage.checkpoints.removed_entries import is_superseded
@@ -24,6 +24,7 @@ from strobe.storage.files.layout import BLOBS, CHECKPOINTS, DIRECTORIES, LOG
 
 _PROBES = 32
 _NAMED_MAX = 3
+_REMEDY = "put the newer one back; or, to continue from what is there, stop the system and start it again"
 
 
 class Leftover(msgspec.Struct, frozen=True):
@@ -70,15 +71,19 @@ def require_newest(backend: StorageBackend, end: int) -> None:
 def require_entry(backend: StorageBackend, identity: str, entry: EntryRef) -> None:
     """Raise StoreAway if the log lacks this entry, which it had before: the store was replaced by an older copy.
 
+    Raise LogReplaced if the log has another entry there and continues after it. Then either the known entry was that of
+    a copy, or a copy that was continued is here now: a coordinator that runs restarts on such a log, too.
+
     Blobs and checkpoints prove nothing here, because nodes may have written to the copy since.
     """
     raw = require_present(backend, identity, entry.position)
     name = entry_name(entry.position)
     with suppress(StoreCorrupt):  # a damaged entry is reported when the log is read
         if raw is not None and check_seal(raw, backend.url, name) != entry.blake3:
-            raise StoreAway(
-                backend.url, identity, f"holds another copy of that store, in which {name} is another entry"
-            )
+            if backend.size(entry_name(entry.position + 1)) is not None:
+                raise LogReplaced(backend.url, entry.position)
+            found = f"holds another copy of that store, in which {name} is another entry ({_REMEDY})"
+            raise StoreAway(backend.url, identity, found)
 
 
 def require_present(backend: StorageBackend, identity: str, position: int) -> bytes | None:
@@ -89,7 +94,7 @@ def require_present(backend: StorageBackend, identity: str, position: int) -> by
     raw = backend.read(name)
     if raw is None and not is_superseded(backend, position):
         found = f"holds an older copy of that store, or has lost entries of its log: {name} was there before"
-        raise StoreAway(backend.url, identity, found)
+        raise StoreAway(backend.url, identity, f"{found} ({_REMEDY})")
     return raw
 
 

@@ -70,6 +70,8 @@ class Examined(msgspec.Struct, frozen=True):
     absent: int = 0
     missing: str = ""
     gap: Gap | None = None
+    beginning_lost: bool = False
+    """There are entries, but no entry 0 and no checkpoint that stands for it. Only a copy of the store can help."""
 
     @property
     def open(self) -> tuple[LogFinding, ...]:
@@ -99,10 +101,13 @@ def _examine(backend: StorageBackend) -> Examined:
     gap = gap_at(backend, state.next_position)
     missing = _missing(backend, state.next_position)
     if gap is not None:
+        if gap.is_beginning:
+            missing = ""  # what proves a loss is about the entries beyond the gap, too
         problem = gap.loss if missing else gap.problem
         findings.append(LogFinding(gap.first, gap.end - 1, entry_name(gap.first), problem, UNKNOWN, False))
-    entries = len(below) + state.next_position - log.base
-    return Examined(entries, tuple(findings), log.base, log.base - len(below), missing, gap)
+    entries = len(below) + sum(log.base <= position < state.next_position for position in listed)
+    beginning_lost = bool(listed) and listed[0] > 0 and log.base == 0
+    return Examined(entries, tuple(findings), log.base, log.base - len(below), missing, gap, beginning_lost)
 
 
 def _missing(backend: StorageBackend, end: int) -> str:
@@ -181,6 +186,8 @@ def fence_off(backend: StorageBackend, position: int, reason: str, at_us: int) -
     finding = next(one for one in found if one.position <= position <= one.last)
     if finding.fenced:
         raise UsageError(f"{entry_name(position)} was fenced off already")
+    if finding.position == 0 and backend.size(entry_name(0)) is None:
+        raise UsageError(f"nothing is fenced off: {entry_name(0)}: {finding.problem}")
     for offset, one in enumerate(range(finding.position, finding.last + 1)):
         raw = found_bytes(_read(backend, one))
         log.append(Fence(one, raw, shortened(reason, TEXT_MAX), at_us), end + offset)
@@ -199,6 +206,8 @@ def set_aside(backend: StorageBackend, position: int) -> list[str]:
             f"entry {position} stays where it is: only files beyond a gap of more than {GAP_MAX:,} missing entries "
             "are no part of the log"
         )
+    if gap.is_beginning:
+        raise UsageError(f"nothing is moved: {entry_name(0)}: {gap.problem}")
     if examined.missing:
         raise UsageError(
             f"entries before {entry_name(gap.end)} are lost, so it may be part of the log: {examined.missing}"

@@ -171,7 +171,10 @@ def test_a_hanging_coordinator_is_waited_for_once_in_the_end(hanging, monkeypatc
     session._take_last()
     session._stop()
     assert children.stops == [False]
-    assert "no last snapshot could be taken (the coordinator does not answer)" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "no last snapshot could be taken (the coordinator does not answer)" in shown
+    assert session.problem == shown.splitlines()[-1]
+    assert session.problem.startswith("the coordinator did not answer at the end, so nothing recent was saved")
 
 
 def test_a_hanging_coordinator_is_killed_at_the_stop(tmp_path, monkeypatch):

@@ -152,6 +152,39 @@ def test_a_far_file_is_not_moved_aside_while_entries_are_lost(store):
     assert (store / entry_name(FAR)).exists()
 
 
+@pytest.mark.parametrize("first", [5, 5000])
+@pytest.mark.parametrize("blobs", [True, False])
+def test_a_log_without_its_beginning_is_neither_moved_nor_fenced(store, first, blobs):
+    """S1: as if the checkpoints were lost that stand for removed entries. The log itself used to be moved aside."""
+    names = sorted((store / "log").iterdir())
+    for path in names[:5]:
+        path.unlink()
+    for number, path in enumerate(names[5:], first):
+        path.rename(store / entry_name(number))
+    shutil.rmtree(store / "checkpoints")
+    if not blobs:
+        shutil.rmtree(store / "blobs")
+    left = entries(store)
+    missing = f"entries 0 to {first - 1:,} are missing, though {entry_name(first)} exists: the beginning of the log"
+    listed = run("snapshot", "list", "--store", store)
+    assert listed.code == 1
+    shown = run("store", "repair", store)
+    assert shown.code == 1
+    for text in (listed.err, shown.out):
+        assert missing in " ".join(text.split())
+        assert "log and checkpoints from a copy" in " ".join(text.split())
+        assert not {"--set-aside", "--fence", "newest"} & set(text.split())
+    is_far = first == 5000
+    checked = 0 if is_far else left
+    assert f"{checked} {'entry' if checked == 1 else 'entries'} checked" in shown.out
+    refused(
+        run("store", "repair", store, "--set-aside", str(first), "--yes"),
+        "the beginning of the log" if is_far else "entry 5 stays where it is",
+    )
+    refused(run("store", "repair", store, "--fence", "0", "--yes"), "the beginning of the log")
+    assert entries(store) == left
+
+
 def test_missing_entries_in_a_row_are_fenced_off_together(store):
     for position in (1, 2, 3):
         (store / entry_name(position)).unlink()
