@@ -76,9 +76,23 @@ def test_messages_of_declared_types_may_be_sent(declared: list[Any], messages: l
 @pytest.mark.parametrize(("declared", "message"), REFUSED, ids=str)
 def test_a_message_of_another_type_is_refused_at_its_sender(declared: list[Any], message: Any) -> None:
     with pytest.raises(
-        UsageError, match=f"process 'a' sends a {type(message).__name__} on 'a->b', which is not one of"
+        UsageError, match=f"process 'a' sends a message of type {type(message).__name__} on 'a->b', which is not one of"
     ):
         MessageTypes(tuple(declared)).require("a", "a->b", message)
+
+
+def test_a_type_that_was_loaded_twice_is_one_type() -> None:
+    """A program with its own loop has it in `__main__` too."""
+    names: list[dict[str, Any]] = [{}, {}, {}]
+    for one, field in zip(names, ("amount", "amount", "sum"), strict=True):
+        exec(f"import msgspec\nclass Money(msgspec.Struct, tag=True):\n    {field}: int", one)
+    declared, again, other = (one["Money"] for one in names)
+    types = MessageTypes((declared,))
+    assert not types.has(other)
+    assert types.has(again)
+    types.require("a", "a->b", again(1))
+    with pytest.raises(UsageError, match="sends a message of type Money on 'a->b', which is not one of"):
+        types.require("a", "a->b", other(1))
 
 
 def test_the_error_names_the_declared_types_and_the_remedy() -> None:

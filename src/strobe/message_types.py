@@ -20,11 +20,16 @@ class MessageTypes:
     def __init__(self, declared: tuple[Any, ...]) -> None:
         self.decoder = _decoder(declared)
         self._declared = declared
-        self._classes = frozenset(one for kind in declared for one in _classes(kind))
+        self._classes = {one for kind in declared for one in _classes(kind)}
 
     def has(self, kind: type) -> bool:
         """Return whether every message of exactly this class has a declared type."""
-        return not self._declared or kind in self._classes or object in self._classes
+        if not self._declared or kind in self._classes or object in self._classes:
+            return True
+        if any(_is_same_class(kind, one) for one in self._classes):
+            self._classes.add(kind)
+            return True
+        return False
 
     def require(self, process: str, channel: str, message: Any) -> None:
         """Raise UsageError if `message`, which `process` sends on `channel`, is of no declared type.
@@ -42,8 +47,8 @@ class MessageTypes:
                 reason = f" ({error})"
         known = ", ".join(getattr(kind, "__name__", str(kind)) for kind in self._declared)
         raise UsageError(
-            f"process {process!r} sends a {type(message).__name__} on {channel!r}, which is not one of the system's "
-            f"message types: {known}{reason}; add it to System(messages=[...])"
+            f"process {process!r} sends a message of type {type(message).__name__} on {channel!r}, which is not one of "
+            f"the system's message types: {known}{reason}; add it to System(messages=[...])"
         )
 
 
@@ -60,6 +65,20 @@ def _decoder(declared: tuple[Any, ...]) -> "msgspec.msgpack.Decoder[list[Any]]":
         raise UsageError(
             f"the message types cannot be distinguished: {error}. Give each a tag: class Name(msgspec.Struct, tag=True)"
         ) from error
+
+
+def _is_same_class(kind: Any, declared: Any) -> bool:
+    """Return whether two struct types come from the same source, which was loaded twice.
+
+    A program with its own loop has its types in `__main__`, and the system file names them in a module.
+    """
+    structs = all(isinstance(one, type) and issubclass(one, msgspec.Struct) for one in (kind, declared))
+    return structs and _shape(kind) == _shape(declared)
+
+
+def _shape(kind: type[msgspec.Struct]) -> tuple[Any, ...]:
+    config = kind.__struct_config__
+    return kind.__qualname__, kind.__struct_encode_fields__, config.tag, config.tag_field, config.array_like
 
 
 def _classes(kind: Any) -> set[type]:

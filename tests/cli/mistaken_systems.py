@@ -200,7 +200,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "a message that is not declared": Mistake(
         1,
-        r"as one of its `messages`; find where process 'p\d' sends it.*Undeclared",
+        r"sends a message of type Undeclared on .*, which is not one of the system's message types: .*PLACE",
         replaced("timer", "def timer(self, ctx, name):", "    ctx.send(ctx.outputs[0], Undeclared())  # HERE"),
         late=True,
     ),

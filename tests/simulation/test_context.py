@@ -82,5 +82,7 @@ def test_a_context_is_refused_in_another_thread(action: str, use: Use) -> None:
 
 
 def test_a_message_of_an_undeclared_type_is_refused_where_it_is_sent() -> None:
-    with pytest.raises(UserCodeFailed, match=r"process 'a' sends a list on 'a->b', .* \(.*test_context.py:\d+\)"):
+    with pytest.raises(
+        UserCodeFailed, match=r"process 'a' sends a message of type list on 'a->b', .* \(.*test_context.py:\d+\)"
+    ):
         simulate(on_start=lambda ctx: ctx.send("a->b", [1]))

@@ -236,7 +236,7 @@ def test_a_process_that_cannot_be_copied_is_partly_checked(here):
 def test_a_message_of_an_undeclared_type_is_named(here):
     result = simulate(here, "mine = pair(Counter, messages=[Number])")
     assert result.code == 1
-    assert "cannot decode a message on" in result.error
+    assert "sends a message of type dict on 'b->a', which is not one of the system's message types" in result.error
     assert "missing required field `value`" in result.error
 
 

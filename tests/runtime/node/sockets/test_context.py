@@ -73,7 +73,10 @@ def test_a_message_of_an_undeclared_type_fails_its_sender_with_the_line(tmp_path
             return (await node.link.handle(Failed)).reason
 
     reason = run(scenario())
-    assert "process 'b' sends a Greeting on 'b->a', which is not one of the system's message types: int" in reason
+    assert (
+        "process 'b' sends a message of type Greeting on 'b->a', which is not one of the system's message types: int"
+        in reason
+    )
     assert f"{Path(__file__).name}:{receive.__code__.co_firstlineno + 2}" in reason
 
 
