@@ -1,7 +1,8 @@
 """Joins the promises (docs/promises.toml) with their code and the tests that show them into docs/claims.md.
 
-A test cites promises by id at the start of its name (`test_C3_first_marker_...`, `test_E6_E7_...`) or at the start of
-its docstring (`C3: ...`, `E6, E7: ...`). A test file cites them in its docstring, in parentheses (`(S1, S2)`).
+A test cites promises by id at the start of its name (`test_C3_first_marker_...`, `test_E6_E7_...`). A test or a test
+file cites them in its docstring, at the start (`C3: ...`, `E6, E7.`, `G1, and ...`) or in parentheses (`(S1, S2)`,
+`(V3-V5)`).
 Tests in tests/claims and tests/live are listed by name, all others by file. They are read as text and never imported.
 
     tools/claims.py            write docs/claims.md
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import itertools
 import re
 import sys
 import tomllib
@@ -30,8 +32,10 @@ STATUSES = ("built", "planned")
 
 ID = r"[A-Z][0-9]+"
 CITED_IN_NAME = re.compile(rf"test_((?:{ID}_)+)")
-CITED_IN_DOCSTRING = re.compile(rf"({ID}(?:,? (?:and )?{ID})*):")
-CITED_BY_FILE = re.compile(rf"\(({ID}(?:, {ID}| and {ID}|-{ID})*)[);]")
+LIST = rf"{ID}(?:(?:,? (?:and )?|-){ID})*"
+CITED_AT_START = re.compile(rf"({LIST})(?:[:.,]|$)")
+CITED_IN_PARENTHESES = re.compile(rf"\(({LIST})[);]")
+RANGE = re.compile(r"([A-Z])([0-9]+)-\1([0-9]+)")
 
 
 class ClaimsError(Exception):
@@ -66,21 +70,34 @@ class Promises:
         return cls(table["groups"], by_id)
 
 
-def cited_ids(name: str, docstring: str | None) -> list[str]:
-    """The promise ids that a test cites, each once, in the order of citing."""
+def cited_ids(name: str, docstring: str | None, promises: Promises) -> list[str]:
+    """The promise ids that a test or a test file cites, each once, in the order of citing.
+
+    In parentheses, rules of a protocol have ids too: only those of promises count there.
+    """
     in_name = CITED_IN_NAME.match(name)
-    in_docstring = CITED_IN_DOCSTRING.match(docstring or "")
-    cited = (in_name[1] if in_name else "") + " " + (in_docstring[1] if in_docstring else "")
-    return list(dict.fromkeys(re.findall(ID, cited)))
+    at_start = CITED_AT_START.match(docstring or "")
+    first = ids_in((in_name[1] if in_name else "") + " " + (at_start[1] if at_start else ""))
+    later = ids_in(" ".join(match[1] for match in CITED_IN_PARENTHESES.finditer(docstring or "")))
+    return list(dict.fromkeys([*first, *(id_ for id_ in later if id_ in promises.by_id)]))
 
 
-def tests_in(tree: ast.Module | ast.ClassDef, prefix: str) -> Iterator[tuple[str, list[str]]]:
+def ids_in(citation: str) -> list[str]:
+    """The ids in a citation; `V3-V5` stands for all three."""
+
+    def every(match: re.Match[str]) -> str:
+        return " ".join(f"{match[1]}{number}" for number in range(int(match[2]), int(match[3]) + 1))
+
+    return re.findall(ID, RANGE.sub(every, citation))
+
+
+def tests_in(tree: ast.Module | ast.ClassDef, prefix: str, promises: Promises) -> Iterator[tuple[str, list[str]]]:
     """Each test function of a module or test class as (node id, cited ids)."""
     for node in tree.body:
         if isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
-            yield from tests_in(node, f"{prefix}::{node.name}")
+            yield from tests_in(node, f"{prefix}::{node.name}", promises)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
-            yield f"{prefix}::{node.name}", cited_ids(node.name, ast.get_docstring(node))
+            yield f"{prefix}::{node.name}", cited_ids(node.name, ast.get_docstring(node), promises)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,23 +113,18 @@ def tests_by_promise(root: Path, promises: Promises) -> dict[str, Shown]:
     for path in sorted((root / TESTS).rglob("test_*.py")):
         file = path.relative_to(root).as_posix()
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        tests = list(tests_in(tree, file))
-        of_file = cited_by_file(ast.get_docstring(tree), promises)
-        for test, ids in tests:
-            for id_ in dict.fromkeys([*ids, *of_file]):
+        tests = list(tests_in(tree, file, promises))
+        of_file = cited_ids("", ast.get_docstring(tree), promises)
+        for test, ids in [*tests, (file, of_file)]:
+            for id_ in ids:
                 if id_ not in found:
                     raise ClaimsError(f"{test} cites {id_}, which is no promise in {PROMISES.as_posix()}")
-                if id_ in ids and file.startswith(SHOWING):
-                    found[id_].tests.append(test)
-                elif file not in found[id_].files:
-                    found[id_].files.append(file)
+        for id_ in dict.fromkeys([*itertools.chain(*(ids for _, ids in tests)), *of_file]):
+            named = [test for test, ids in tests if id_ in ids] if file.startswith(SHOWING) else []
+            found[id_].tests.extend(named)
+            if not named:
+                found[id_].files.append(file)
     return found
-
-
-def cited_by_file(docstring: str | None, promises: Promises) -> list[str]:
-    """The promises that a test file cites."""
-    cited = " ".join(match[1] for match in CITED_BY_FILE.finditer(docstring or ""))
-    return [id_ for id_ in dict.fromkeys(re.findall(ID, cited)) if id_ in promises.by_id]
 
 
 def render(promises: Promises, tests: dict[str, Shown]) -> str:

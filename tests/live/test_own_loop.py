@@ -1,4 +1,4 @@
-"""The second example of the README: a program with its own event loop, beside a process that Strobe runs."""
+"""The second example of the README: a program with its own event loop, beside a process that Strobe runs (R4)."""
 
 import subprocess
 import sys

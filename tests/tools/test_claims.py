@@ -59,12 +59,24 @@ def write_test(project: Path, source: str) -> None:
         ("test_E6_E10_storm", None, ["E6", "E10"]),
         ("test_storm", "E6, E10: no storm.", ["E6", "E10"]),
         ("test_C3_first_marker", "C3: again.", ["C3"]),
+        ("test_two", "C1.", ["C1"]),
+        ("test_two", "C2, C1", ["C2", "C1"]),
+        ("test_two", "C1 and C2. Both.", ["C1", "C2"]),
+        ("test_two", "C1, and no other entry.", ["C1"]),
+        ("test_two", "An entry is read once (C1).", ["C1"]),
+        ("test_two", "An entry (C2; only live), once (C1).", ["C2", "C1"]),
+        ("", "Every rule (C1-C3), and U1 (U1).", ["C1", "C2"]),
+        ("", "C2: all of it.", ["C2"]),
         ("test_marker", "Process P1 sends: nothing is cited here.", []),
+        ("test_marker", "C2 was committed in the fork, after C1.", []),
         ("test_marker_C3", None, []),
     ],
 )
-def test_ids_are_cited_first_thing_in_name_or_docstring(name: str, docstring: str | None, ids: list[str]) -> None:
-    assert claims.cited_ids(name, docstring) == ids
+def test_ids_are_cited_in_name_at_start_or_in_parentheses(
+    project: Path, name: str, docstring: str | None, ids: list[str]
+) -> None:
+    promises = claims.Promises.read(project / "docs/promises.toml")
+    assert claims.cited_ids(name, docstring, promises) == ids
 
 
 def test_check_holds_after_writing(project: Path) -> None:
@@ -101,8 +113,10 @@ def test_tests_elsewhere_are_indexed_by_file(project: Path) -> None:
     write_test(project, "def test_C1_anyone(): ...\n")
     (project / "tests/test_more.py").write_text("def test_C1_two(): ...\ndef test_other(): ...\n")
     (project / "tests/test_file.py").write_text('"""All of initiating (C1)."""\ndef test_a(): ...\ndef test_b(): ...\n')
+    (project / "tests/test_start.py").write_text('"""C1: each process in turn."""\ndef test_a(): ...\n')
     claims.main([], project)
-    assert "- also: `tests/test_file.py`, `tests/test_more.py`\n" in (project / "docs/claims.md").read_text()
+    written = (project / "docs/claims.md").read_text()
+    assert "- also: `tests/test_file.py`, `tests/test_more.py`, `tests/test_start.py`\n" in written
 
 
 def test_check_names_code_that_does_not_exist(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,19 +22,19 @@ def play(detector, *events):
     return [effect for event in events for effect in detector.handle(event)]
 
 
-def test_D1_the_first_message_engages_and_its_answer_is_owed():
+def test_DS1_the_first_message_engages_and_its_answer_is_owed():
     leaf = DijkstraScholten("b", root=False)
     assert play(leaf, WorkReceived("a->b"), ACTIVE) == []
     assert leaf.engaged
 
 
-def test_D2_a_message_to_an_engaged_process_is_answered_at_once():
+def test_DS2_a_message_to_an_engaged_process_is_answered_at_once():
     leaf = DijkstraScholten("b", root=False)
     assert play(leaf, WorkReceived("a->b"), ACTIVE, WorkReceived("c->b")) == [SendSignal("c->b")]
     assert play(DijkstraScholten("a", root=True), WorkReceived("c->a")) == [SendSignal("c->a")]
 
 
-def test_D3_the_parent_is_answered_when_idle_and_all_answers_have_come():
+def test_DS3_the_parent_is_answered_when_idle_and_all_answers_have_come():
     inner = DijkstraScholten("b", root=False)
     assert play(inner, WorkReceived("a->b"), WorkSent(), WorkSent(), IDLE, SignalReceived("c->b"), IDLE) == []
     assert play(inner, SignalReceived("d->b"), ACTIVE) == []
@@ -42,7 +42,7 @@ def test_D3_the_parent_is_answered_when_idle_and_all_answers_have_come():
     assert not inner.engaged
 
 
-def test_D4_the_root_announces_the_end_once():
+def test_DS4_the_root_announces_the_end_once():
     root = DijkstraScholten("a", root=True)
     assert play(root, WorkSent(), IDLE) == []
     assert play(root, SignalReceived("b->a"), IDLE) == [AnnounceTermination()]
@@ -50,7 +50,7 @@ def test_D4_the_root_announces_the_end_once():
     assert play(root, WorkSent(), IDLE, SignalReceived("b->a"), IDLE) == [AnnounceTermination()]
 
 
-def test_D4_a_root_that_is_active_again_announces_its_next_end_too():
+def test_DS4_a_root_that_is_active_again_announces_its_next_end_too():
     root = DijkstraScholten("a", root=True)
     assert play(root, IDLE) == [AnnounceTermination()]
     assert play(root, ACTIVE) == []

@@ -66,21 +66,21 @@ class Worker(Process):
 
 
 class SignalsTooEarly(DijkstraScholten):
-    """Breaks D3: the parent is answered as soon as the process is idle, even if its own messages are unanswered."""
+    """Breaks DS3: the parent is answered as soon as the process is idle, even if its own messages are unanswered."""
 
     def _ended(self, active):
         return self._leave() if not active and (not self.root or self.state.deficit == 0) else []
 
 
 class ForgetsAnAnswer(DijkstraScholten):
-    """Breaks D2: a message to an engaged process is never answered."""
+    """Breaks DS2: a message to an engaged process is never answered."""
 
     def _received(self, channel):
         return [effect for effect in super()._received(channel) if not isinstance(effect, SendSignal)]
 
 
 class AnswersEveryMessage(DijkstraScholten):
-    """Breaks D1: no process ever owes its parent an answer."""
+    """Breaks DS1: no process ever owes its parent an answer."""
 
     engaged = True
 
@@ -89,7 +89,7 @@ class AnswersEveryMessage(DijkstraScholten):
 
 
 class IgnoresActivity(DijkstraScholten):
-    """Breaks D3 and D4: leaves although it still has work to do."""
+    """Breaks DS3 and DS4: leaves although it still has work to do."""
 
     def _ended(self, active):
         return super()._ended(False)

@@ -3,14 +3,14 @@
 It is for computations that begin at one process, the root: every other process is idle, and sends nothing, until it
 receives a message. Each message is eventually answered by one signal. The rules:
 
-    D1  A message engages a process that is not engaged: the process owes the answer to that sender, its parent.
-    D2  A message to an engaged process (the root always is) is answered at once.
-    D3  An idle process that has answers to all messages it sent answers its parent, and is no longer engaged.
-    D4  When the root is idle and has answers to all messages it sent, the computation has terminated.
+    DS1  A message engages a process that is not engaged: the process owes the answer to that sender, its parent.
+    DS2  A message to an engaged process (the root always is) is answered at once.
+    DS3  An idle process that has answers to all messages it sent answers its parent, and is no longer engaged.
+    DS4  When the root is idle and has answers to all messages it sent, the computation has terminated.
 
 Why it is right: a process that is not engaged is idle, and all messages it sent are answered. An engaged process owes
 its parent an answer, so the parent cannot disengage before it: the engaged processes form a tree, rooted at the root.
-When D4 holds, the root has no child, so no other process is engaged. No message is in flight either, since it would be
+When DS4 holds, the root has no child, so no other process is engaged. No message is in flight either, since it would be
 unanswered. Why it ends: when all processes are idle and no message is in flight, some leaf of the tree can disengage,
 and so on up to the root.
 """
@@ -100,8 +100,8 @@ class DijkstraScholten:
 
     def _received(self, channel: str) -> list[DetectionEffect]:
         if self.engaged:
-            return [SendSignal(channel)]  # D2
-        self.state.parent = channel  # D1
+            return [SendSignal(channel)]  # DS2
+        self.state.parent = channel  # DS1
         return []
 
     def _answered(self, channel: str) -> list[DetectionEffect]:
@@ -120,10 +120,10 @@ class DijkstraScholten:
     def _leave(self) -> list[DetectionEffect]:
         parent, self.state.parent = self.state.parent, None
         if parent is not None:
-            return [SendSignal(parent)]  # D3
+            return [SendSignal(parent)]  # DS3
         if self.root and not self.state.terminated:
             self.state.terminated = True
-            return [AnnounceTermination()]  # D4
+            return [AnnounceTermination()]  # DS4
         return []
 
     def _require_engaged(self, what: str) -> None:
