@@ -1,4 +1,4 @@
-"""docs/architecture.md names files and definitions: it must not become outdated."""
+"""The plan of the code holds: docs/architecture.md names what exists, and packages follow the rules of decisions.md."""
 
 import ast
 import re
@@ -43,9 +43,62 @@ def test_every_package_is_in_the_plan() -> None:
     assert {package for package in packages if f"`{package}/`" not in PLAN and f"### {package}\n" not in PLAN} == set()
 
 
-def test_every_package_describes_its_purpose() -> None:
-    for path in SOURCE.rglob("__init__.py"):
-        assert len(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "") > 40, path
+MODULES = {".".join(path.relative_to(ROOT / "src").with_suffix("").parts): path for path in SOURCE.rglob("*.py")}
+PACKAGES = {name.removesuffix(".__init__"): path for name, path in MODULES.items() if path.name == "__init__.py"}
+
+
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def public_by_package() -> dict[str, list[str]]:
+    """Return what each room that imports nothing itself names as `Public: ...` at the end of its docstring."""
+    found = {}
+    for package, path in PACKAGES.items():
+        docstring = ast.get_docstring(parsed(path)) or ""
+        if "__all__" not in path.read_text(encoding="utf-8") and package not in ("strobe", "strobe.protocol"):
+            assert "\n\nPublic: " in docstring, f"{path}: end its docstring with `Public:` and the modules for others"
+            found[package] = re.findall(r"`([a-zA-Z_.]+)`", docstring.rpartition("\n\nPublic: ")[2])
+    return found
+
+
+def used_from_outside() -> dict[str, set[str]]:
+    """Return the modules of each package that code outside its folder imports, also by a name in a string."""
+    found: dict[str, set[str]] = {package: set() for package in PACKAGES}
+    for path in (ROOT / "src").rglob("*.py"):
+        names = set()
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.ImportFrom) and node.module is not None:
+                names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                names |= set(re.findall(r"strobe(?:\.[a-z_]+)+", node.value))
+        for name in names & MODULES.keys():
+            if MODULES[name].parent != path.parent:
+                found[name.rpartition(".")[0]].add(name.rpartition(".")[2])
+    return found
+
+
+def test_every_package_states_its_purpose_input_and_output() -> None:
+    for package, path in PACKAGES.items():
+        docstring = ast.get_docstring(parsed(path)) or ""
+        assert len(docstring) > 40, path
+        if package not in ("strobe", "strobe.protocol"):  # the whole, and the duties of a host: a page of their own
+            assert re.search(r"\bIn:\s", docstring), path
+            assert re.search(r"\bOut:\s", docstring), path
+
+
+def test_what_a_room_names_as_public_exists() -> None:
+    for package, names in public_by_package().items():
+        for name in names:
+            module, _, definition = name.partition(".")
+            assert f"{package}.{module}" in MODULES, (package, name)
+            assert not definition or definition in definitions(parsed(MODULES[f"{package}.{module}"])), (package, name)
+
+
+def test_other_rooms_use_exactly_the_public_modules_of_a_room() -> None:
+    used = used_from_outside()
+    public = {package: {name.partition(".")[0] for name in names} for package, names in public_by_package().items()}
+    assert public == {package: used[package] for package in public}
 
 
 def test_no_folder_is_crowded_and_module_names_are_unique() -> None:

@@ -6,6 +6,7 @@ A process keeps its entries in a `KeyedState` and returns it from `capture`. Its
         for piece in frozen.slices(since): ...         later, one slice per event-loop iteration; since=None: everything
         state.forget_changes(before=frozen.number)     after the snapshot has committed: later deltas build on this one
 
+In: entries that a process sets. Out: segments: all entries of a moment, or those that changed since another one.
 `segments.py` defines the format, `values.py` how a value is stored, `entries.py` the entries and their copy-on-write,
 `frozen.py` writes them, and `state.py` is the mapping that a process uses.
 """

@@ -1,4 +1,7 @@
 """Traces of live processes on disk (docs/trace.md): their segments, and reading them as one trace.
 
-The live runtime writes them (`strobe.runtime.tracing`); the command line and Spark read them. Needs pyarrow.
+In: notes of events, from the live runtime (`strobe.runtime.tracing`). Out: segments in Parquet, and traces read from
+them for the command line and Spark. Needs pyarrow.
+
+Public: `descriptions`, `drawing`, `notes`, `reading`, `rows`, `segments`.
 """

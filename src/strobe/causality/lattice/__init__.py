@@ -4,7 +4,8 @@
     possibly(trace, 'a.waiting and b.waiting and in_flight() == 0')
     definitely(trace, 'a.leader and b.leader')
 
-The search itself is compiled (extra `lattice`: numpy and numba), and imported when it is first needed.
+In: a trace and a condition. Out: a `CutCount`, or a `Detection` with a cut that shows it. The search itself is compiled
+(extra `lattice`: numpy and numba), and imported when it is first needed.
 """
 
 from strobe.causality.lattice.detection import Detection, definitely, possibly

@@ -2,4 +2,6 @@
 
 In: nothing but a directory. Out: a store, the verdict on each snapshot, and the commands to continue with. `bank` is
 the user's code, `judge` the streaming pipeline beside it.
+
+Public: `demo`.
 """

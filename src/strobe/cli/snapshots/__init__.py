@@ -2,4 +2,6 @@
 
 In: a store, and the names of snapshots. Out: tables, reports or JSON; the work is in `strobe.storage`. `snapshot
 take` also asks a running coordinator.
+
+Public: `keys`, `snapshot`, `store_repair`, `verify`.
 """

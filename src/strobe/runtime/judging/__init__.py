@@ -1,5 +1,8 @@
 """Evaluates the conditions that a system declares, on every committed snapshot (E12).
 
-`evaluation` computes the verdicts. `judge_process` runs it in a child process, so that a user's function that hangs or
-crashes does not affect the coordinator.
+In: a system and the positions of commits. Out: a verdict for each condition. `evaluation` computes the verdicts.
+`judge_process` runs it in a child process, so that a user's function that hangs or crashes does not affect the
+coordinator.
+
+Public: `evaluation`, `judge_process.Judge`.
 """

@@ -2,4 +2,6 @@
 
 In: the URL of a store and a range of log positions. Out: partitions for tasks, and the verified bytes of commits and
 blobs. `spark_errors` tells failures of Spark itself from findings about a snapshot.
+
+Public: `offsets`, `partitioning`, `snapshot_reader`, `spark_errors`.
 """

@@ -2,4 +2,6 @@
 
 In: values in MessagePack and Arrow columns. Out: Arrow batches of exactly these types, values of users as VARIANT
 (S3).
+
+Public: `arrow`, `columns`, `output_schema`, `variant_encoding`.
 """

@@ -2,4 +2,6 @@
 
 In: nothing but the settings of a user. Out: a session that is ready, or an error that says what to install. Spark is
 started on first use, and never by an import.
+
+Public: `embedded`, `java`, `shipping`.
 """

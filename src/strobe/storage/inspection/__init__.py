@@ -2,4 +2,6 @@
 
 Nothing is changed here. In: a `Store` and the names of snapshots. Out: reports of what was checked and what was
 found, for commands and the API.
+
+Public: `diff`, `fast_proof`, `keys`, `round_trip`, `value_diff`, `verification`.
 """
