@@ -122,3 +122,23 @@ def test_no_class_name_has_two_meanings() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and node.name not in twice_on_purpose:
                 assert node.name not in found, (node.name, path, found[node.name])
                 found[node.name] = path
+
+
+# Each has its reason in docs/decisions.md.
+SHORT = {
+    "__main__.py",
+    "protocol/process/first_view.py",
+    "simulation/scheduler.py",
+    "spark/log/partitioning.py",
+    "storage/files/layout.py",
+}
+
+
+def test_no_file_is_very_short_or_long() -> None:
+    lines = {
+        path.relative_to(SOURCE).as_posix(): len(path.read_text(encoding="utf-8").splitlines())
+        for path in SOURCE.rglob("*.py")
+        if path.name != "__init__.py"
+    }
+    assert {file for file, count in lines.items() if count < 30} == SHORT
+    assert {file: count for file, count in lines.items() if count > 400} == {}

@@ -9,6 +9,7 @@ receives what it missed when it reconnects.
 import asyncio
 import os
 import socket
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -36,7 +37,6 @@ from strobe.protocol.coordinator.messages import (
 from strobe.protocol.coordinator.rollback import NEWEST, RollbackTarget
 from strobe.protocol.process.first_view import first_view, who_must_stay
 from strobe.protocol.values.log_entries import Begin, EntryRef, EpochStart, Manifest, Void
-from strobe.runtime.coordinator.clock import Clock
 from strobe.runtime.coordinator.generations import Generations
 from strobe.runtime.coordinator.log_writer import (
     MANIFESTS_KEPT,
@@ -66,6 +66,16 @@ RETAIN_EVERY_S = 5.0
 SEARCHES_MAX = 256
 """Maximum number of entries that are searched for nodes, and that are remembered."""
 COLLECT_EVERY_S = 60.0
+
+
+class Clock:
+    """Microseconds since 1970: starts at the time of day, then only moves forward."""
+
+    def __init__(self) -> None:
+        self._offset_us = time.time_ns() // 1000 - time.monotonic_ns() // 1000
+
+    def now_us(self) -> int:
+        return time.monotonic_ns() // 1000 + self._offset_us
 
 
 class Coordinator:

@@ -19,8 +19,7 @@ from collections import Counter
 import msgspec
 
 from strobe.errors import UsageError
-from strobe.traces.clock_logs.events import ByHost, Clock, Event
-from strobe.traces.clock_logs.parsing import ClockEvent, Execution
+from strobe.traces.clock_logs.parsing import ByHost, Clock, ClockEvent, Event, Execution
 from strobe.traces.clock_logs.rules import Rules
 from strobe.traces.clock_logs.soundness import find_sound
 

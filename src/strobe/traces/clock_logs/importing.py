@@ -17,8 +17,7 @@ from strobe.errors import UsageError
 from strobe.protocol import ChannelSpec
 from strobe.protocol.values.frames import UNORDERED
 from strobe.traces.clock_logs.checking import ClockLogInvalid, check, read_clocks
-from strobe.traces.clock_logs.events import Event, counted_alone
-from strobe.traces.clock_logs.parsing import Execution
+from strobe.traces.clock_logs.parsing import Event, Execution, counted_alone
 from strobe.traces.descriptions import EVENT_FIELD, LINE_FIELD
 
 

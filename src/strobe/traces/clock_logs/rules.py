@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from strobe.traces.clock_logs.events import Clock, Event
+from strobe.traces.clock_logs.parsing import Clock, Event
 
 _NAMED_MAX = 3
 _NAME_MAX = 100

@@ -6,7 +6,7 @@ everything which that one knows of, so most of the past need not be checked agai
 
 from collections.abc import Iterable
 
-from strobe.traces.clock_logs.events import ByHost, Event, counted_alone
+from strobe.traces.clock_logs.parsing import ByHost, Event, counted_alone
 
 _BROUGHT_BY_MAX = 4
 """Usually an event receives from few others directly. If it receives from many, more checks do not pay."""
