@@ -6,13 +6,15 @@ New files have the mode 0600 and new directories 0700, whatever the umask of the
 Only regular files are opened. A symbolic link could lead out of the directory, a FIFO would block its reader for ever,
 and a device has no end.
 
-A file that others may read meanwhile is written under a temporary name, synced and renamed. (The store's own files are
-linked to their names instead, so that one of several writers wins: `storage/files/disk.py`.)
+A file that others may read meanwhile is written under a temporary name, synced and renamed. A file that must never be
+replaced is linked to its name instead, so that one of several creators wins. (The store links its own files, and keeps
+their temporary names apart: `storage/files/disk.py`.)
 """
 
 import enum
 import errno
 import os
+import secrets
 import stat
 from collections.abc import Callable
 from contextlib import suppress
@@ -111,6 +113,28 @@ def replace_file(path: Path, data: bytes, unfinished: Path | None = None, on_ste
         with suppress(OSError):
             unfinished.unlink()
         raise
+
+
+def create_file(path: Path, data: bytes, mode: int, on_step: OnStep = _ignore) -> None:
+    """Create the file at `path` with exactly this mode, atomically and durably; raise FileExistsError if it exists."""
+    unfinished = path.with_name(f"{path.name}.{secrets.token_hex(8)}{UNFINISHED}")
+    try:
+        # Created with its final mode, so that no other user can read it at any moment.
+        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, mode)
+            on_step(FileStep.OPENED)
+            file.write(data)
+        on_step(FileStep.WRITTEN)
+        sync(unfinished)
+        on_step(FileStep.SYNCED)
+        os.link(unfinished, path)
+        on_step(FileStep.NAMED)
+    finally:
+        with suppress(OSError):
+            unfinished.unlink()
+    sync(path.parent)
+    on_step(FileStep.DURABLE)
 
 
 def finish_file(unfinished: Path, path: Path, on_step: OnStep = _ignore) -> None:

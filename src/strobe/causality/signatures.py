@@ -123,7 +123,11 @@ def _problem(
 
 
 def _unexpected(view: View, expected: View) -> Iterator[Finding]:
-    """Compare the view that the processes signed with the expected one."""
+    """Compare the view that the processes signed with the expected one.
+
+    Exactly, unlike `strobe.runtime.recovery.topology`, which decides whether a system fits a store: incarnations are
+    signed too, and a process or channel that nobody expected is a finding, not an addition.
+    """
     if expected.number and expected.number != view.number:
         yield Finding("view", "view", f"has the number {view.number}, and {expected.number} was expected")
     for what, found, wanted in (

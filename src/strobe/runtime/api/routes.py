@@ -27,7 +27,6 @@ from strobe.runtime.api.http_connection import HEADER_BYTES_MAX, TOO_LARGE
 from strobe.runtime.api.metrics import CONTENT_TYPE, Metrics
 from strobe.runtime.api.openapi import describe_api
 from strobe.runtime.api.snapshot_views import detail, list_snapshots, look_up
-from strobe.runtime.coordinator.coordinator import Coordinator
 from strobe.runtime.coordinator.live_verdicts import Judgement
 from strobe.runtime.coordinator.operations import NoAnswer, NoSuchProcess, Operations
 from strobe.runtime.event_log import ERROR
@@ -82,9 +81,11 @@ class Api:
             self._route("/v1/processes/{name}/leave", "POST", self._leave),
             self._route("/v1/stop", "POST", self._stop),
         ]
+        coordinator = self.coordinator
+        addressee = Middleware(Addressee, system=lambda: (coordinator.identity, coordinator.store_url))
         return Starlette(
             routes=routes,
-            middleware=[Middleware(RequestGuard, host=host), Middleware(Addressee, coordinator=self.coordinator)],
+            middleware=[Middleware(RequestGuard, host=host), addressee],
             exception_handlers={HTTPException: _http_failure},
         )
 
@@ -196,18 +197,21 @@ class RequestGuard:
 
 
 class Addressee:
-    """Refuses requests meant for another system, whose coordinator may have had this address before."""
+    """Refuses requests meant for another system, whose coordinator may have had this address before.
 
-    def __init__(self, app: ASGIApp, coordinator: Coordinator) -> None:
+    `system` returns the identity and the URL of its store, which are known only once the store has been opened.
+    """
+
+    def __init__(self, app: ASGIApp, system: Callable[[], tuple[str, str]]) -> None:
         self._app = app
-        self._coordinator = coordinator
+        self._system = system
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self._app
         if scope["type"] == "http":
-            ours = self._coordinator.identity
-            if Request(scope).headers.get(SYSTEM_HEADER, ours) != ours:
-                problem = f"here is the coordinator of another system, of the store {self._coordinator.store_url}"
+            identity, store_url = self._system()
+            if Request(scope).headers.get(SYSTEM_HEADER, identity) != identity:
+                problem = f"here is the coordinator of another system, of the store {store_url}"
                 app = _failure(421, f"{problem}; start the right one, or give its address: --api HOST:PORT")
         await app(scope, receive, send)
 

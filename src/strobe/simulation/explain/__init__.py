@@ -3,5 +3,5 @@
 In: scripts (`explanations`, `barrier_scenes`) that make things happen on a `stage`, or a counterexample of the
 explorer. Out: moments, each with the rule it follows, and `diagram` draws them.
 
-Public: `barrier_stage.BarrierStage`, `diagram`, `explanations`, `stage.Stage`.
+Public: `barrier_stage.BarrierStage`, `diagram`, `explanations`, `stage`.
 """

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import msgspec
 
 from strobe.errors import UsageError
-from strobe.protocol import COORDINATOR, ChandyLamport, ChannelSpec, LaiYang, SnapshotId, View
+from strobe.protocol import COORDINATOR, ChandyLamport, LaiYang, SnapshotId
 from strobe.simulation.explain import barrier_scenes
-from strobe.simulation.explain.stage import Moment, Stage
+from strobe.simulation.explain.stage import Moment, Stage, view_of_edges
 from strobe.simulation.mutants.protocol_mutants import (
     OneAfterAnother,
     ReorderedChannel,
@@ -42,11 +42,6 @@ class Scene(msgspec.Struct, frozen=True):
     right: bool
 
 
-def _view(processes: str, edges: str, kind: str = "fifo") -> View:
-    channels = tuple(ChannelSpec(f"{edge[0]}->{edge[1]}", edge[0], edge[1], kind) for edge in edges.split())
-    return View(1, tuple(processes), channels)
-
-
 def _scene(
     title: str, story: str, stage: Stage, expected_total: int, *snapshots: SnapshotId, right: bool = True
 ) -> Scene:
@@ -63,7 +58,7 @@ def _scene(
 
 
 def _bank3() -> list[Scene]:
-    stage = Stage(_view("abc", "ab ba bc cb ca ac"), ChandyLamport, {"a": 100, "b": 100, "c": 100})
+    stage = Stage(view_of_edges("abc", "ab ba bc cb ca ac"), ChandyLamport, {"a": 100, "b": 100, "c": 100})
     stage.send("b", "b->a", 10)
     stage.request("a", FIRST)
     stage.send("c", "c->b", 5)
@@ -81,7 +76,7 @@ def _bank3() -> list[Scene]:
 
 
 def _token4() -> list[Scene]:
-    stage = Stage(_view("abcd", "ab bc cd da"), ChandyLamport, {"a": 1, "b": 0, "c": 0, "d": 0}, unit="token ")
+    stage = Stage(view_of_edges("abcd", "ab bc cd da"), ChandyLamport, {"a": 1, "b": 0, "c": 0, "d": 0}, unit="token ")
     stage.send("a", "a->b", 1)
     stage.request("c", FIRST)
     stage.take("c->d")
@@ -98,7 +93,7 @@ def _token4() -> list[Scene]:
 
 
 def _overlap() -> list[Scene]:
-    stage = Stage(_view("ab", "ab ba"), ChandyLamport, {"a": 50, "b": 50})
+    stage = Stage(view_of_edges("ab", "ab ba"), ChandyLamport, {"a": 50, "b": 50})
     stage.send("a", "a->b", 5)
     stage.request("a", FIRST)
     stage.send("b", "b->a", 8)
@@ -112,13 +107,13 @@ def _overlap() -> list[Scene]:
 
 
 def _reordering() -> list[Scene]:
-    broken = Stage(_view("ab", "ab ba"), ReorderedChannel, {"a": 50, "b": 50})
+    broken = Stage(view_of_edges("ab", "ab ba"), ReorderedChannel, {"a": 50, "b": 50})
     broken.send("a", "a->b", 5)
     broken.request("a", FIRST)
     broken.send("a", "a->b", 9)
     broken.take("a->b", place=2)
     broken.finish()
-    right = Stage(_view("ab", "ab ba", "unordered"), LaiYang, {"a": 50, "b": 50})
+    right = Stage(view_of_edges("ab", "ab ba", "unordered"), LaiYang, {"a": 50, "b": 50})
     right.send("a", "a->b", 5)
     right.request("a", FIRST)
     right.send("a", "a->b", 9)
@@ -150,7 +145,7 @@ def _naive() -> list[Scene]:
 
 
 def _naive_states() -> Scene:
-    stage = Stage(_view("ab", "ab ba"), StatesWithoutChannels, {"a": 50, "b": 50})
+    stage = Stage(view_of_edges("ab", "ab ba"), StatesWithoutChannels, {"a": 50, "b": 50})
     stage.send("a", "a->b", 20)
     stage.request("a", FIRST)
     stage.request("b", FIRST)
@@ -160,7 +155,7 @@ def _naive_states() -> Scene:
 
 
 def _naive_turns() -> Scene:
-    stage = Stage(_view("ab", "ab ba"), OneAfterAnother, {"a": 50, "b": 50})
+    stage = Stage(view_of_edges("ab", "ab ba"), OneAfterAnother, {"a": 50, "b": 50})
     stage.request("a", FIRST)
     stage.send("a", "a->b", 20)
     stage.take("a->b")
@@ -171,7 +166,7 @@ def _naive_turns() -> Scene:
 
 
 def _naive_clock() -> Scene:
-    stage = Stage(_view("ab", "ab ba"), SameClockTime, {"a": 50, "b": 50})
+    stage = Stage(view_of_edges("ab", "ab ba"), SameClockTime, {"a": 50, "b": 50})
     stage.send("b", "b->a", 5)
     stage.request("a", FIRST)
     stage.send("a", "a->b", 20)

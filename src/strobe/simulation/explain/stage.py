@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from strobe.causality.proof import Verdict, verify
-from strobe.protocol import Fragment, Frame, LaiYang, LocalState, Snapshot, SnapshotId, View
+from strobe.protocol import FIFO, ChannelSpec, Fragment, Frame, LaiYang, LocalState, Snapshot, SnapshotId, View
 from strobe.protocol.process.effects import (
     DeliverFrame,
     DropRecording,
@@ -45,6 +45,12 @@ class Moment(msgspec.Struct, frozen=True):
     label: str = ""
     rule: str = ""
     text: str = ""
+
+
+def view_of_edges(processes: str, edges: str, kind: str = FIFO) -> View:
+    """Return a view of processes named by one letter each; `ab bc` is a channel from a to b and one from b to c."""
+    channels = tuple(ChannelSpec(f"{edge[0]}->{edge[1]}", edge[0], edge[1], kind) for edge in edges.split())
+    return View(1, tuple(processes), channels)
 
 
 class Stage:

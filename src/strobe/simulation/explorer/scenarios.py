@@ -9,11 +9,11 @@ from strobe.protocol import (
     Aligned,
     AlignedThenUnaligned,
     ChandyLamport,
-    ChannelSpec,
     LaiYang,
     Unaligned,
     View,
 )
+from strobe.simulation.explain.stage import view_of_edges
 
 
 class Scenario(msgspec.Struct, frozen=True):
@@ -51,11 +51,6 @@ class Scenario(msgspec.Struct, frozen=True):
         return f"{self.protocol}, {messages} a process, snapshots from {who}{times}{crash}"
 
 
-def _view(processes: str, edges: str, kind: str) -> View:
-    channels = tuple(ChannelSpec(f"{edge[0]}->{edge[1]}", edge[0], edge[1], kind) for edge in edges.split())
-    return View(1, tuple(processes), channels)
-
-
 Snapshots = tuple[tuple[str, ...], ...]
 
 
@@ -91,15 +86,15 @@ def smallest(protocol: str) -> Scenario:
     """Return the system used to compare merging equal states with not merging them."""
     if protocol in _BARRIERS:
         messages = {Aligned.name: 3, Unaligned.name: 2, AlignedThenUnaligned.name: 1}[protocol]
-        return Scenario(f"smallest-{_BARRIERS[protocol]}", protocol, _view("ab", "ab", FIFO), messages, _FROM_A)
-    view = _view("ab", "ab ba", _KINDS[protocol])
+        return Scenario(f"smallest-{_BARRIERS[protocol]}", protocol, view_of_edges("ab", "ab", FIFO), messages, _FROM_A)
+    view = view_of_edges("ab", "ab ba", _KINDS[protocol])
     return Scenario(f"smallest-{_SHORT[protocol]}", protocol, view, 1, (("a",),))
 
 
 def _together() -> Scenario:
     """Return two snapshots that both processes initiate, each with the same id (C1)."""
     both = ("a", "b")
-    return Scenario("pair-cl-together", ChandyLamport.name, _view("ab", "ab ba", FIFO), 3, (both, both))
+    return Scenario("pair-cl-together", ChandyLamport.name, view_of_edges("ab", "ab ba", FIFO), 3, (both, both))
 
 
 def _rollbacks(protocol: str) -> list[Scenario]:
@@ -107,7 +102,7 @@ def _rollbacks(protocol: str) -> list[Scenario]:
     messages in flight that were sent after the earlier one: under Lai-Yang, with an index of the old epoch.
     """
     short, kind = _SHORT[protocol], _KINDS[protocol]
-    pair, ring, complete = (_view(shape.processes, shape.edges, kind) for shape in _SHAPES.values())
+    pair, ring, complete = (view_of_edges(shape.processes, shape.edges, kind) for shape in _SHAPES.values())
     messages = 2 if protocol == ChandyLamport.name else 1
     return [
         Scenario(f"pair-{short}-rollback", protocol, pair, messages, _OVERLAPPING, rollback=True),
@@ -124,7 +119,7 @@ def _barriers(protocol: str) -> list[Scenario]:
     """
     short, timed, aligned = _BARRIERS[protocol], protocol == AlignedThenUnaligned.name, protocol == Aligned.name
     pair, join, diamond = (
-        _view(names, edges, FIFO) for names, edges in (("ab", "ab"), ("abc", "ac bc"), ("abcd", "ab ac bd cd"))
+        view_of_edges(names, edges, FIFO) for names, edges in (("ab", "ab"), ("abc", "ac bc"), ("abcd", "ab ac bd cd"))
     )
     from_both: Snapshots = (("a", "b"),)
     found = [
@@ -170,7 +165,7 @@ def _make(protocol: str, name: str, snapshots: Snapshots, crash: bool) -> Scenar
     shape = _SHAPES[name]
     initiator = "" if name == "pair" else f"-{snapshots[0][0]}"
     full_name = f"{name}-{_SHORT[protocol]}{initiator}{'-crash' if crash else ''}"
-    view = _view(shape.processes, shape.edges, _KINDS[protocol])
+    view = view_of_edges(shape.processes, shape.edges, _KINDS[protocol])
     return Scenario(
         full_name,
         protocol,

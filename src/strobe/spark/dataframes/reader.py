@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from strobe.errors import SnapshotError
-from strobe.spark.log.snapshot_reader import SnapshotReader, is_transient, place_and_problem
+from strobe.spark.log.snapshot_reader import SnapshotReader, may_be_readable_later, place_and_problem
 from strobe.spark.rows.builders import rows_of
 from strobe.spark.rows.column_limits import require_readable
 from strobe.spark.rows.committed_snapshot import read_snapshot
@@ -66,7 +66,7 @@ class TableReading:
             return self._rows_of(entry.snapshot_id, entry.position)
         except Exception as error:
             # A malformed manifest fails only its own snapshot.
-            if is_transient(error):
+            if may_be_readable_later(error):
                 raise
             if self._reader.is_removed(entry.snapshot_id, entry.position) or not errors_wanted:
                 return []

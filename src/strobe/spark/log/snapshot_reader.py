@@ -36,8 +36,12 @@ class Unavailable(Exception):
     """The store or the output cannot be reached now; the batch has to be retried. The message is for people."""
 
 
-def is_transient(error: Exception) -> bool:
-    """Return whether `error` means only that bytes could not be read now, not that a snapshot is wrong."""
+def may_be_readable_later(error: Exception) -> bool:
+    """Return whether `error` means only that bytes could not be read now, not that a snapshot is wrong.
+
+    Not the rule of a process that starts (`strobe.runtime.retry.is_transient`): that one waits for a store that is gone
+    and for output that is locked; here an error of the operating system that reaches a reader is a bug.
+    """
     return isinstance(error, StoreError) and not isinstance(error, DAMAGE)
 
 
@@ -128,7 +132,7 @@ class SnapshotReader:
                         self._check(ref)
                 except Exception as error:
                     # A malformed manifest fails only its own snapshot.
-                    if is_transient(error):
+                    if may_be_readable_later(error):
                         raise
                     damaged.append(Damage(*place_and_problem(error, entry_name(position))))
         return frames, damaged

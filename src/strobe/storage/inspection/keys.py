@@ -4,7 +4,6 @@ Both are PEM, as other tools read and write them. The name is that of the proces
 are percent-encoded, such as %2F.
 """
 
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +12,7 @@ from urllib.parse import quote, unquote
 
 from strobe.causality.signatures import require_cryptography
 from strobe.errors import UsageError
-from strobe.private_files import make_directories, open_file
+from strobe.private_files import create_file, make_directories, open_file
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -92,18 +91,9 @@ def _create_pair(directory: Path, name: str) -> None:
     pem = serialization.Encoding.PEM
     private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     public = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
-    _create(private_path(directory, name), private, 0o600)
-    _create(public_path(directory, name), public, 0o644)
-
-
-def _create(path: Path, data: bytes, mode: int) -> None:
-    # Created with its final mode, so that no other user can read it at any moment.
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        os.fchmod(descriptor, mode)  # a public key must be readable by everyone, whatever the umask
-        file.write(data)
-        file.flush()
-        os.fsync(descriptor)
+    create_file(private_path(directory, name), private, 0o600)
+    # A public key must be readable by everyone, whatever the umask.
+    create_file(public_path(directory, name), public, 0o644)
 
 
 def _read(path: Path) -> bytes:
