@@ -6,7 +6,7 @@ import random
 
 import msgspec
 import pytest
-from bench.lattice_traces import strangers
+from bench.causality.lattice_traces import strangers
 from tests.causality.small_conditions import World, random_condition, trace_of_values, wrong_answers
 from tests.causality.small_lattices import wrong_pairs, wrong_slices
 from tests.causality.test_lattice_mutants import kernels_with, mutant

@@ -1,6 +1,6 @@
 """G3: possibly and definitely over the lattice of consistent cuts: fast for conjunctions, undecided at a limit."""
 
-from bench.lattice_traces import payload_of, replicated_log, strangers
+from bench.causality.lattice_traces import payload_of, replicated_log, strangers
 from tests.causality.small_lattices import (
     OneOf,
     all_states,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.command_line import REPOSITORY, run_apart
-from tests.live.harness import running, wait_until
+from tests.live.support.harness import running, wait_until
 
 LEAKY = REPOSITORY / "tests" / "simulation" / "long" / "leaky_bank.py"
 

@@ -25,18 +25,11 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-from tests.live import fused, ledger
-from tests.live.harness import (
-    IN_ITS_PLACE,
-    LEDGER,
-    MANY_ROLLBACKS,
-    ROOT,
-    assert_nothing_left,
-    moved_away,
-    older_copy,
-    running,
-)
-from tests.live.strangers import HALF_OPEN, Crowd, garbage, throw
+from tests.live.support import fused, ledger
+from tests.live.support.checks import assert_nothing_left
+from tests.live.support.harness import LEDGER, MANY_ROLLBACKS, ROOT, running
+from tests.live.support.stores import IN_ITS_PLACE, moved_away, older_copy
+from tests.live.support.strangers import HALF_OPEN, Crowd, garbage, throw
 
 from strobe.causality.proof import verify
 from strobe.cli.live.child import COORDINATOR

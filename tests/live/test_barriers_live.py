@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
-from tests.live import ledger
-from tests.live.harness import LEDGER, check_everything, complete_snapshots, running, verify_all, wait_until
+from tests.live.support import ledger
+from tests.live.support.checks import check_everything, complete_snapshots, verify_all
+from tests.live.support.harness import LEDGER, running, wait_until
 
 from strobe.cli.arguments.systems import open_system
 from strobe.storage.content.state_codec import decode_snapshot

@@ -2,7 +2,7 @@
 
 import json
 
-from tests.live.harness import running, wait_until
+from tests.live.support.harness import running, wait_until
 
 from strobe.process import Random
 from strobe.storage import Store

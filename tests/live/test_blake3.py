@@ -2,8 +2,9 @@
 
 import shutil
 
-from tests.live import ledger
-from tests.live.harness import LEDGER, check_everything, running
+from tests.live.support import ledger
+from tests.live.support.checks import check_everything
+from tests.live.support.harness import LEDGER, running
 
 from strobe.storage import Store
 

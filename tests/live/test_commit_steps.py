@@ -7,8 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.live import fused, ledger
-from tests.live.harness import check_everything, running_with_fuse, wait_until
+from tests.live.support import fused, ledger
+from tests.live.support.checks import check_everything
+from tests.live.support.harness import running_with_fuse, wait_until
 
 from strobe.cli.live.child import COORDINATOR
 from strobe.errors import TransportError

@@ -4,9 +4,10 @@ import subprocess
 from contextlib import ExitStack
 
 import pytest
-from tests.live import ledger
-from tests.live.harness import LEDGER, check_everything, running, wait_until
-from tests.live.strangers import HALF_OPEN, crowd
+from tests.live.support import ledger
+from tests.live.support.checks import check_everything
+from tests.live.support.harness import LEDGER, running, wait_until
+from tests.live.support.strangers import HALF_OPEN, crowd
 
 from strobe.cli.live.supervisor import PROGRAM
 

@@ -9,17 +9,11 @@ from functools import partial
 
 import pytest
 from tests.cli.command_line import run
-from tests.live import ledger
-from tests.live.harness import (
-    LEDGER,
-    MANY_ROLLBACKS,
-    assert_no_leak,
-    check_everything,
-    damage,
-    running,
-    verify_all,
-    wait_until,
-)
+from tests.live.support import ledger
+from tests.live.support.checks import check_everything, verify_all
+from tests.live.support.footprints import assert_no_leak
+from tests.live.support.harness import LEDGER, MANY_ROLLBACKS, running, wait_until
+from tests.live.support.stores import damage
 
 from strobe.cli.live.child import COORDINATOR
 from strobe.cli.live.supervisor import PROGRAM

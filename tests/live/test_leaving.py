@@ -2,8 +2,9 @@
 
 import msgspec
 import pytest
-from tests.live import ledger
-from tests.live.harness import LEDGER, check_everything, running, running_with_fuse, wait_until
+from tests.live.support import ledger
+from tests.live.support.checks import check_everything
+from tests.live.support.harness import LEDGER, running, running_with_fuse, wait_until
 
 from strobe.cli.live.child import COORDINATOR
 

@@ -8,8 +8,10 @@ from contextlib import suppress
 
 import msgspec
 import pytest
-from tests.live import ledger
-from tests.live.harness import LEDGER, Footprint, check_everything, complete_snapshots, running, wait_until
+from tests.live.support import ledger
+from tests.live.support.checks import check_everything, complete_snapshots
+from tests.live.support.footprints import Footprint
+from tests.live.support.harness import LEDGER, running, wait_until
 
 MIB = 1 << 20
 PAIR = ("a", "b")
@@ -131,7 +133,7 @@ def test_E3_what_was_spilled_is_part_of_the_snapshot(tmp_path):
 
 def test_C7_snapshots_complete_with_a_receiver_slower_than_its_sender(tmp_path):
     """C7: nobody takes the receiver for dead, and its marker does not wait behind a full channel."""
-    with running(tmp_path, "tests.live.slow_target:flood", PAIR, "--interval", "1") as live:
+    with running(tmp_path, "tests.live.support.slow_target:flood", PAIR, "--interval", "1") as live:
         live.wait_running()
         live.wait_committed(6)
         status = live.wait_running()
@@ -145,7 +147,7 @@ def test_back_pressure_stops_a_sender_with_a_bounded_backlog(tmp_path):
     """M2: what is sent and not received is bounded at both ends, in a real process; then all of it arrives, once."""
     narrow = {"node.window_bytes": 65_536, "node.backlog_bytes_max": 65_536}
     with running(
-        tmp_path, "tests.live.slow_target:flood", PAIR, "--interval", "0", "--silence", "600", settings=narrow
+        tmp_path, "tests.live.support.slow_target:flood", PAIR, "--interval", "0", "--silence", "600", settings=narrow
     ) as live:
         live.wait_progress(10)
         before = Footprint.of(live.supervisor.pid("a"))

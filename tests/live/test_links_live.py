@@ -4,9 +4,10 @@ import random
 import time
 
 import pytest
-from tests.live import ledger
-from tests.live.harness import LEDGER, check_everything, running, wait_until
-from tests.live.strangers import garbage, throw
+from tests.live.support import ledger
+from tests.live.support.checks import check_everything
+from tests.live.support.harness import LEDGER, running, wait_until
+from tests.live.support.strangers import garbage, throw
 
 LINKS = [f"{p}->{q}" for p in ledger.NAMES for q in ledger.NAMES if p != q]
 THROWS = 140

@@ -6,17 +6,10 @@ import socket
 
 import pytest
 from tests.cli.command_line import run as command
-from tests.live import ledger
-from tests.live.harness import (
-    DEADLINE_S,
-    LEDGER,
-    check_everything,
-    damage,
-    running,
-    verify_all,
-    wait_until,
-    working_on,
-)
+from tests.live.support import ledger
+from tests.live.support.checks import check_everything, verify_all, working_on
+from tests.live.support.harness import DEADLINE_S, LEDGER, running, wait_until
+from tests.live.support.stores import damage
 
 from strobe.cli.live.child import COORDINATOR
 from strobe.runtime.addresses import parse_address

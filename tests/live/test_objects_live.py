@@ -1,7 +1,8 @@
 """Real processes that write to an object store over HTTP: crashes, a rollback, commands of other programs."""
 
-from tests.live import ledger
-from tests.live.harness import LEDGER, running, verify_all
+from tests.live.support import ledger
+from tests.live.support.checks import verify_all
+from tests.live.support.harness import LEDGER, running
 
 from strobe.cli import main
 from strobe.storage import Store, collect

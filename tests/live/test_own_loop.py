@@ -6,7 +6,8 @@ from contextlib import contextmanager
 
 import msgspec
 from tests.cli.command_line import REPOSITORY, run
-from tests.live.harness import running, verify_all, wait_until
+from tests.live.support.checks import verify_all
+from tests.live.support.harness import running, wait_until
 
 EXAMPLE = REPOSITORY / "examples" / "own_loop.py"
 SYSTEM = EXAMPLE.with_suffix(".toml")

@@ -4,8 +4,9 @@ from itertools import pairwise
 
 import msgspec
 import pytest
-from tests.live import detected
-from tests.live.harness import complete_snapshots, running, wait_until
+from tests.live.support import detected
+from tests.live.support.checks import complete_snapshots
+from tests.live.support.harness import running, wait_until
 from tests.simulation.predicate_runs import EXAMPLES
 
 from strobe.causality.predicate_input import predicate_input_of

@@ -8,7 +8,8 @@ import sys
 from contextlib import ExitStack
 
 from tests.cli.command_line import REPOSITORY, run
-from tests.live.harness import verify_all, wait_until
+from tests.live.support.checks import verify_all
+from tests.live.support.harness import wait_until
 
 from strobe.errors import TransportError
 from strobe.runtime.api.client import Client

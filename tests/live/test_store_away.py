@@ -4,17 +4,10 @@ import subprocess
 import sys
 
 import pytest
-from tests.live import ledger
-from tests.live.harness import (
-    DEADLINE_S,
-    IN_ITS_PLACE,
-    LEDGER,
-    check_everything,
-    copy_running,
-    moved_away,
-    running,
-    wait_until,
-)
+from tests.live.support import ledger
+from tests.live.support.checks import check_everything
+from tests.live.support.harness import DEADLINE_S, LEDGER, running, wait_until
+from tests.live.support.stores import IN_ITS_PLACE, copy_running, moved_away
 
 from strobe.cli.live.child import COORDINATOR
 from strobe.errors import TransportError

@@ -7,16 +7,9 @@ import subprocess
 import sys
 from contextlib import contextmanager, suppress
 
-from tests.live import fused, ledger
-from tests.live.harness import (
-    DEADLINE_S,
-    LEDGER,
-    ROOT,
-    check_everything,
-    running_with_fuse,
-    wait_until,
-    working_on,
-)
+from tests.live.support import fused, ledger
+from tests.live.support.checks import check_everything, working_on
+from tests.live.support.harness import DEADLINE_S, LEDGER, ROOT, running_with_fuse, wait_until
 
 from strobe.errors import StrobeError, TakenOver
 from strobe.protocol.values.ids import SnapshotId

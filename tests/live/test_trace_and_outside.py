@@ -4,7 +4,7 @@ import json
 import re
 
 from tests.cli.command_line import BANK, REPOSITORY, run
-from tests.live.harness import running, wait_until
+from tests.live.support.harness import running, wait_until
 
 from strobe.runtime import IngressLog
 

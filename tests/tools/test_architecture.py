@@ -101,16 +101,21 @@ def test_other_rooms_use_exactly_the_public_modules_of_a_room() -> None:
     assert public == {package: used[package] for package in public}
 
 
-def test_no_folder_is_crowded_and_module_names_are_unique() -> None:
+def test_no_folder_is_crowded() -> None:
     folders: dict[Path, int] = {}
+    for top in (SOURCE, ROOT / "tests", ROOT / "bench"):
+        for path in top.rglob("*.py"):
+            folders[path.parent] = folders.get(path.parent, 0) + 1
+    assert {folder: count for folder, count in folders.items() if count > 22} == {}
+
+
+def test_module_names_are_unique_in_a_package() -> None:
     names: dict[tuple[str, str], Path] = {}
     for path in sorted(SOURCE.rglob("*.py")):
-        folders[path.parent] = folders.get(path.parent, 0) + 1
         if path.name != "__init__.py":
             package = path.relative_to(SOURCE).parts[0]
             assert (package, path.name) not in names, (path, names[package, path.name])
             names[package, path.name] = path
-    assert {folder: count for folder, count in folders.items() if count > 22} == {}
 
 
 def test_no_class_name_has_two_meanings() -> None:
@@ -135,10 +140,17 @@ SHORT = {
 
 
 def test_no_file_is_very_short_or_long() -> None:
-    lines = {
-        path.relative_to(SOURCE).as_posix(): len(path.read_text(encoding="utf-8").splitlines())
-        for path in SOURCE.rglob("*.py")
-        if path.name != "__init__.py"
-    }
+    lines = lines_below(SOURCE)
     assert {file for file, count in lines.items() if count < 30} == SHORT
     assert {file: count for file, count in lines.items() if count > 400} == {}
+    outside = lines_below(ROOT / "tests") | lines_below(ROOT / "bench")
+    assert {file: count for file, count in outside.items() if count > 500} == {}
+
+
+def lines_below(top: Path) -> dict[str, int]:
+    """Return the number of lines of each module below a folder."""
+    return {
+        path.relative_to(top).as_posix(): len(path.read_text(encoding="utf-8").splitlines())
+        for path in top.rglob("*.py")
+        if path.name != "__init__.py"
+    }

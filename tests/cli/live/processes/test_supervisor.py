@@ -13,7 +13,7 @@ from tests.cli.live.processes.started_up import (
     ended,
     status_of,
 )
-from tests.live.harness import wait_until
+from tests.live.support.harness import wait_until
 
 from strobe.cli.live import child as children
 from strobe.cli.live import child_log

@@ -21,7 +21,7 @@ from tests.cli.live.processes.started_up import (
     interrupted,
     status_of,
 )
-from tests.live.harness import wait_until
+from tests.live.support.harness import wait_until
 
 from strobe.cli.arguments.live_options import load_live
 from strobe.cli.arguments.systems import open_system

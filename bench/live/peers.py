@@ -9,7 +9,7 @@ hand, 256 are encoded as one. Settings are those that the peers' documentation r
     grpc.aio         one channel kept open, uvloop, generic methods that pass bytes; many concurrent calls with one
                      message each, or one stream for all messages
 
-python -m bench.peers KIND source|target    with STROBE_BENCH naming a folder
+python -m bench.live.peers KIND source|target    with STROBE_BENCH naming a folder
 """
 
 import asyncio
@@ -22,8 +22,8 @@ from typing import Any
 import msgspec
 import uvloop
 
-from bench.gauge import Gate, Gauge, given_folder
-from bench.live_systems import LOOK_EVERY_S, PARCEL, SMALL, Parcel, Pump
+from bench.live.gauge import Gate, Gauge, given_folder
+from bench.live.live_systems import LOOK_EVERY_S, PARCEL, SMALL, Parcel, Pump
 from strobe.runtime.links.codec import ARRAY_HEADER_BYTES, HEADER_BYTES
 
 BATCH = 256

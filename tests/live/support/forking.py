@@ -3,7 +3,7 @@
 A program is a separate process of the operating system, with its own session, environment and standard streams, as if
 it had been started by `python -m`. The tests of commands start theirs in the usual way, and so does the soak.
 
-    python -u -m tests.live.forking NUMBER      the process that forks; it listens at the socket of this number
+    python -u -m tests.live.support.forking NUMBER      the process that forks; it listens at the socket of this number
 """
 
 import atexit
@@ -22,7 +22,7 @@ from socket import AF_UNIX, SOCK_SEQPACKET
 
 import msgspec
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 REQUEST_BYTES_MAX = 1 << 17
 # Modules that Strobe's programs import, including imports inside functions.
 IMPORTED = (

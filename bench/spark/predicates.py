@@ -9,8 +9,8 @@ from typing import Any
 import networkx as nx
 
 from bench.figures import Figure, at_most, cpu_of_tree_s, cpu_s, interleaved, shown, wall_s
-from bench.predicate_snapshots import snapshot_of
-from bench.spark_stores import fill
+from bench.spark.predicate_snapshots import snapshot_of
+from bench.spark.spark_stores import fill
 from strobe.causality.predicate_input import PredicateInput, predicate_input_of
 from strobe.causality.predicates import deadlock, garbage, termination
 from strobe.spark import deadlocked, local_session, stop_local_session, tables, terminated

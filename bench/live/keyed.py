@@ -15,10 +15,10 @@ from typing import Self
 
 import msgspec
 
-from bench.contest import await_, check, supervise
 from bench.figures import Figure, at_least, at_most, interleaved, shown, wall_s
-from bench.gauge import VARIABLE, Gate, Gauge
-from bench.keeper import CHANGE, ENTRIES, ENTRIES_SMALL, VALUE_BYTES
+from bench.live.contest import await_, check, supervise
+from bench.live.gauge import VARIABLE, Gate, Gauge
+from bench.live.keeper import CHANGE, ENTRIES, ENTRIES_SMALL, VALUE_BYTES
 from strobe.runtime.messages.api_documents import COMMITTED, Part
 
 COMMAND = "python -m bench keyed"
@@ -47,7 +47,7 @@ class Kept(AbstractContextManager["Kept"]):
         self._gate = Gate(folder)
         self._filled, self._usual, self._longest = (Gauge(name, folder) for name in ("filled", "usual", "longest"))
         patient = ("--timeout", f"{_PATIENCE_S:g}", "--silence", f"{_PATIENCE_S:g}")
-        self.supervisor = supervise(f"bench.keeper:{system}", folder / "store", ["keeper"], [*patient, *options])
+        self.supervisor = supervise(f"bench.live.keeper:{system}", folder / "store", ["keeper"], [*patient, *options])
 
     def __enter__(self) -> Self:
         os.environ[VARIABLE] = str(self._folder)

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from bench.causality.lattice_traces import PROCESSES, random_trace, replicated_log, trace_of
 from bench.figures import Figure, at_least, at_most, cpu_s, interleaved, shown, wall_s
-from bench.lattice_traces import PROCESSES, random_trace, replicated_log, trace_of
 from strobe.causality.lattice.compiled import compiled
 from strobe.causality.lattice.conditions import Condition
 from strobe.causality.lattice.detection import Detection, possibly

@@ -117,7 +117,7 @@ def _count_messages(world: World) -> Counter[str]:
 
 
 def _apart(shape: str, count: int, protocol: str) -> Scale:
-    command = [sys.executable, "-m", "bench.scale", shape, str(count), protocol]
+    command = [sys.executable, "-m", "bench.simulation.scale", shape, str(count), protocol]
     return msgspec.json.decode(subprocess.run(command, check=True, capture_output=True).stdout, type=Scale)
 
 

@@ -1,4 +1,4 @@
-"""`strobe` with a fuse: the program kills itself right after a step named by a test (`python -m tests.live.fused`).
+"""`strobe` with a fuse: the program kills itself right after a step that a test names.
 
 The environment names a file. If it exists, it says which program dies after which step: `coordinator ENTRY_LINKED
 Commit`, `b BLOB_SYNCED`, `a OUTPUT_WRITTEN`. The program removes the file first, so each fuse works once. With STOP as

@@ -4,7 +4,7 @@ import os
 import random
 import time
 
-from bench.gauge import Gate, Gauge, given_folder
+from bench.live.gauge import Gate, Gauge, given_folder
 from strobe import KeyedState, Process, System
 
 CHANGE = "change"

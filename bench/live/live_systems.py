@@ -5,8 +5,8 @@ import time
 
 import msgspec
 
-from bench.gauge import Gate, Gauge
-from bench.plain_framing import PlainFraming
+from bench.live.gauge import Gate, Gauge
+from bench.live.plain_framing import PlainFraming
 from strobe import Channel, Process, System
 
 LOOK_EVERY_S = 0.01

@@ -1,4 +1,4 @@
-"""A source that sends in bursts to a slow process, and a sink, for `bench.barriers`."""
+"""A source that sends in bursts to a slow process, and a sink, for `bench.live.barriers`."""
 
 import os
 import time

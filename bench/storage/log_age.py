@@ -11,8 +11,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.aged_store import PROCESSES, make_store
 from bench.figures import Figure, at_most, interleaved, shown, wall_s
+from bench.storage.aged_store import PROCESSES, make_store
 from strobe import Channel, Process, System
 from strobe.runtime.coordinator.coordinator import Coordinator
 from strobe.runtime.event_log import EventLog

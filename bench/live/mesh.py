@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.contest import await_, check, supervise
 from bench.figures import Figure, at_most, shown
-from bench.live_systems import MESH_EVERY_S
+from bench.live.contest import await_, check, supervise
+from bench.live.live_systems import MESH_EVERY_S
 from strobe.cli.live.supervisor import Supervisor
 from strobe.errors import TransportError
 from strobe.runtime.messages.api_documents import COMMITTED, Status
@@ -35,7 +35,7 @@ class Mesh(NamedTuple):
 def _measure(size: int, folder: Path) -> Mesh:
     patient = ("--timeout", f"{_PATIENCE_S:g}", "--silence", f"{_PATIENCE_S:g}")
     names = [f"p{number:02d}" for number in range(size)]
-    with supervise(f"bench.live_systems:mesh{size}", folder / f"store{size}", names, patient) as system:
+    with supervise(f"bench.live.live_systems:mesh{size}", folder / f"store{size}", names, patient) as system:
         system.start()
         _await_settled(system)
         for _ in range(1 + _SNAPSHOTS):

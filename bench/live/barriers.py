@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 from unittest.mock import patch
 
-from bench.barrier_systems import FRAMES, GATE, SENT, SERVICE_S
 from bench.figures import Figure, at_most, shown
+from bench.live.barrier_systems import FRAMES, GATE, SENT, SERVICE_S
 from strobe import Channel, Process, System
 from strobe.cli.live.supervisor import Supervisor
 from strobe.protocol import Policy, Snapshot
@@ -53,7 +53,7 @@ def completion(name: str, frames: int, folder: Path) -> tuple[float, int]:
     with patch.dict(os.environ, {FRAMES: str(frames), GATE: str(gate)}):
         Store.create(folder / "store")
         system = Supervisor(
-            f"bench.barrier_systems:{name}",
+            f"bench.live.barrier_systems:{name}",
             str(folder / "store"),
             ["source", "slow", "sink"],
             [*anywhere, *_settings(frames)],

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench.contest import Pair, PeerPair, StrobePair, Turn, Turns, others_cores, take_turns
 from bench.figures import Figure, at_least, at_most, shown
+from bench.live.contest import Pair, PeerPair, StrobePair, Turn, Turns, others_cores, take_turns
 from strobe.runtime.api.client import Client
 from strobe.runtime.messages.api_documents import COMMITTED
 

@@ -2,22 +2,19 @@
 
 import os
 import secrets
-import shutil
 import signal
 import sys
 import time
 from contextlib import ExitStack, contextmanager, suppress
-from itertools import combinations
 from pathlib import Path
 from subprocess import DEVNULL
 from types import SimpleNamespace
 from unittest.mock import patch
 
-import msgspec
-from tests.live import forking, fused
-from tests.live import ledger as clerks
-from tests.live.proxy import Proxy
-from tests.storage.files.test_guard import everything
+from tests.live.support import forking, fused
+from tests.live.support import ledger as clerks
+from tests.live.support.footprints import Footprint
+from tests.live.support.proxy import Proxy
 
 from strobe.causality.proof import verify
 from strobe.cli.live import child as children
@@ -27,19 +24,13 @@ from strobe.cli.live.child_log import ChildLog
 from strobe.cli.live.supervisor import PROGRAM, ChildFailed, Supervisor, _with_options
 from strobe.errors import StrobeError, TakenOver, TransportError
 from strobe.runtime.api.client import Client
-from strobe.storage import Store, collect
-from strobe.storage.content.blobs import blob_name
+from strobe.storage import Store
 
 LEDGER = Path(__file__).parent / "ledger.py"
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 DEADLINE_S = 60.0
 RESTART_S_MAX = 0.1
 MANY_ROLLBACKS = {"coordinator.rollbacks_max": 100_000}
-IN_ITS_PLACE = {
-    "absent": "does not exist",
-    "empty": "is empty",
-    "another": "holds another store, with the identity another-store",
-}
 
 
 def wait_until(what, check, seconds=DEADLINE_S, between=lambda: None):
@@ -52,44 +43,6 @@ def wait_until(what, check, seconds=DEADLINE_S, between=lambda: None):
             return found
         time.sleep(0.02)
     raise AssertionError(f"waited {seconds:g} s in vain for: {what}")
-
-
-class Footprint(msgspec.Struct):
-    """The resources of a process of the operating system."""
-
-    memory_bytes: int
-    descriptors: int
-    threads: int
-
-    @classmethod
-    def of(cls, pid):
-        place = Path("/proc") / str(pid)
-        pages = int((place / "statm").read_text().split()[1])
-        count = len(list((place / "fd").iterdir()))
-        return cls(pages * os.sysconf("SC_PAGE_SIZE"), count, len(list((place / "task").iterdir())))
-
-
-def steady_growth(samples):
-    """Return the lower quartile of the growth per unit, over all pairs of the samples (units, amount).
-
-    A leak grows between any two samples. Memory that is allocated once, for example on a busy machine, does not count.
-    """
-    slopes = sorted((more - less) / (later - sooner) for (sooner, less), (later, more) in combinations(samples, 2))
-    return slopes[len(slopes) // 4]
-
-
-def assert_no_leak(samples, memory_bytes_each):
-    """Check samples of (units, footprints). `memory_bytes_each` limits growth per unit, by process or "" for others.
-
-    The number of descriptors and threads may vary by one or two, but must not grow.
-    """
-    for who in samples[0][1]:
-        grown = steady_growth([(units, found[who].memory_bytes) for units, found in samples])
-        assert grown < memory_bytes_each.get(who, memory_bytes_each[""]), (who, grown, samples)
-        half = len(samples) // 2
-        for kind in ("descriptors", "threads"):
-            counts = [getattr(found[who], kind) for _, found in samples]
-            assert min(counts[half:]) <= max(counts[:half]) + 2, (who, kind, counts)
 
 
 class Live:
@@ -305,74 +258,6 @@ def _tail(path):
     return "\n".join(path.read_text("utf-8", "replace").splitlines()[-25:])
 
 
-def put_in_place(store, what):
-    """Put nothing, an empty directory or another store, as `what` says, in the place of a store that was moved away."""
-    if what == "empty":
-        store.mkdir()
-    if what == "another":
-        Store.create(store, identity="another-store")
-
-
-@contextmanager
-def moved_away(store, what):
-    """Move the store away for the duration of the block; nothing may be written in its place."""
-    elsewhere = store.with_name("elsewhere")
-    store.rename(elsewhere)
-    put_in_place(store, what)
-    before = everything(store)
-    yield
-    assert everything(store) == before
-    shutil.rmtree(store, ignore_errors=True)
-    elsewhere.rename(store)
-
-
-def copy_running(store, copy):
-    """Copy a store that is being written to: first its log, so that the copy has all blobs that the log names."""
-    shutil.copytree(store / "log", copy / "log")
-    without_log = shutil.ignore_patterns("log")
-    shutil.copytree(store, copy, ignore=without_log, copy_function=_copy_if_there, dirs_exist_ok=True)
-
-
-def _copy_if_there(source, target):
-    with suppress(FileNotFoundError):
-        shutil.copy2(source, target)
-
-
-@contextmanager
-def older_copy(store, end, log_only=True):
-    """Put a copy with the log entries before `end` in the store's place for a while; nothing may be appended to it.
-
-    `log_only`: without blobs and checkpoints; otherwise only the newest entries are missing.
-    """
-    elsewhere, copy = store.with_name("elsewhere"), store.with_name("copy")
-    store.rename(elsewhere)
-    (copy / "log").mkdir(parents=True)
-    shutil.copy(elsewhere / "strobe.json", copy)
-    if not log_only:
-        for room in ("blobs", "checkpoints"):
-            if (elsewhere / room).exists():
-                shutil.copytree(elsewhere / room, copy / room, copy_function=os.link)
-    kept = [path for path in (elsewhere / "log").iterdir() if int(path.stem) < end]
-    for path in kept:
-        shutil.copy(path, copy / "log")
-    copy.rename(store)  # whole: programs may write to it from now on
-    yield
-    store.rename(copy)
-    elsewhere.rename(store)
-    assert len(list((copy / "log").iterdir())) == len(kept)
-    shutil.rmtree(copy)
-
-
-def damage(store, snapshot, name):
-    """Change one byte of the state of process `name`."""
-    opened = Store.open(store)
-    record = next(manifest for _, known, manifest in opened.list() if known == snapshot).processes[name]
-    path = store / blob_name(record.state)
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-
-
 @contextmanager
 def running(
     directory,
@@ -437,74 +322,3 @@ def running_with_fuse(directory, system, processes, *options, every=None):
         program=(sys.executable, "-m", fused.__name__),
     ) as live:
         yield live, fuse, output
-
-
-def complete_snapshots(store):
-    """Load and return every complete snapshot, which checks each byte."""
-    opened = Store.open(store)
-    return [opened.load(name) for _, name, _ in opened.list()]
-
-
-def verify_all(store):
-    """Check the proof and every byte of every complete snapshot; return how many there are."""
-    assert Store.open(store).verify_bytes() == []
-    snapshots = complete_snapshots(store)
-    for snapshot in snapshots:
-        verdict = verify(snapshot)
-        assert verdict.holds, (snapshot.id, verdict.findings)
-    return len(snapshots)
-
-
-class Checked(msgspec.Struct):
-    """The number of snapshots, messages and lines that were checked after a run."""
-
-    snapshots: int
-    messages: int
-    lines: int
-
-
-def check_everything(system, store, output=None):
-    """Check everything that a system which has ended leaves behind.
-
-    Every complete snapshot: its bytes, its proof, and that it has each message exactly once. The released output, byte
-    for byte. That no file is left in tmp/, and after a collection no blob of an aborted snapshot.
-    """
-    verify_all(store)
-    snapshots = complete_snapshots(store)
-    messages = [clerks.assert_exactly_once(system, snapshot) for snapshot in snapshots]
-    covers = [clerks.covered_by(system, snapshot) for snapshot in snapshots]
-    lines = clerks.check_released(system, covers, output) if output is not None else 0
-    assert_nothing_left(store)
-    return Checked(len(snapshots), messages[-1] if messages else 0, lines)
-
-
-def assert_nothing_left(store):
-    """Check that no program works on a store, no file is spilled or unfinished, and unneeded blobs are collected."""
-    assert not working_on(store), f"processes are left: {working_on(store)}"
-    opened = Store.open(store)
-    collect(opened)
-    assert list((store / "tmp").iterdir()) == []
-    spill = store / "run" / "spill"
-    assert not spill.exists() or list(spill.iterdir()) == []
-    kept = {ref.begin for _, _, manifest in opened.list() for ref in _blobs(manifest)}
-    kept |= {one.position for one in opened.state().open.values()}
-    found = {int(place.name) for place in (store / "blobs").iterdir()}
-    assert found <= kept, f"blobs of no snapshot are left: {sorted(found - kept)}"
-
-
-def working_on(store):
-    """Return the programs that were started for a store and still run."""
-    found = {pid: " ".join(words) for pid, words in forking.programs().items() if str(store) in words}
-    for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it may have ended in between, or belong to another user
-            words = (entry / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")
-            if str(store) in words:
-                found[entry.name] = " ".join(words)
-    return found
-
-
-def _blobs(manifest):
-    for record in manifest.processes.values():
-        yield from (record.state, *record.deltas)
-        if record.frames is not None:
-            yield record.frames

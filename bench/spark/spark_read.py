@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from bench.figures import Figure, at_least, cpu_of_tree_s, shown, wall_s
-from bench.spark_stores import fill, mesh, snapshot_of, write_trace
+from bench.spark.spark_stores import fill, mesh, snapshot_of, write_trace
 from strobe.spark import local_session, stop_local_session
 from strobe.spark.dataframes.reader import Request, read_table
 from strobe.spark.rows.events import read_events

@@ -1,6 +1,6 @@
 """The cost of the links: CPU time per message at sender and receiver, over loopback, with and without the protocol.
 
-python -m bench.live_wire
+python -m bench.live.live_wire
 """
 
 import asyncio

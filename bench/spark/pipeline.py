@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from bench.figures import Figure, at_least, at_most, cpu_of_tree_s, shown, wall_s
-from bench.spark_stores import unsynced
+from bench.spark.spark_stores import unsynced
 from strobe.causality import verify
 from strobe.protocol.values.fragment import MSGPACK, Fragment, LocalState, Snapshot
 from strobe.protocol.values.frames import Frame, Frontier, InFlight, extend_fifo, seed_hash

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from bench.gauge import VARIABLE, Gate, Gauge, Reading
+from bench.live.gauge import VARIABLE, Gate, Gauge, Reading
 from strobe.cli.live.supervisor import Supervisor
 from strobe.storage import Store
 
@@ -133,7 +133,9 @@ class StrobePair(Pair):
 
     def __init__(self, folder: Path, system: str, options: Sequence[str] = ()) -> None:
         super().__init__(folder)
-        self.supervisor = supervise(f"bench.live_systems:{system}", folder / "store", ("source", "target"), options)
+        self.supervisor = supervise(
+            f"bench.live.live_systems:{system}", folder / "store", ("source", "target"), options
+        )
 
     def start(self) -> None:
         self.supervisor.start()
@@ -161,7 +163,7 @@ class PeerPair(Pair):
 
     def start(self) -> None:
         for end in ("target", "source"):
-            command = [sys.executable, "-m", "bench.peers", self._kind, end]
+            command = [sys.executable, "-m", "bench.live.peers", self._kind, end]
             self._programs.append(subprocess.Popen(command, stdin=subprocess.DEVNULL))
 
     def check(self) -> None:

@@ -1,0 +1,1 @@
+"""Measurements of the proof and of the lattice of consistent cuts."""

@@ -1,0 +1,1 @@
+"""Measurements of live systems: processes, links, snapshots and keyed state."""

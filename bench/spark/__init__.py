@@ -1,0 +1,1 @@
+"""Measurements of tables, the streaming pipeline and predicates on Spark."""
