@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from strobe.declarations import declare
 from strobe.detection import Detecting
 from strobe.errors import UsageError, UserCodeFailed
-from strobe.handlers import DECLARING, PROCESS, call, check_function, handler_finished
+from strobe.handlers import DECLARING, PROCESS, call, check_function
 from strobe.process import Channel, Process, System
 from strobe.runtime.connectors.file_sink import FileSink
 from strobe.runtime.connectors.file_source import FileSource
@@ -116,11 +116,15 @@ def test_references_may_be_yielded() -> None:
 
 
 def test_a_wrapper_may_run_a_generator_function() -> None:
+    yielded: list[int] = []
+
     @functools.wraps(generator_function)
     def drained(*arguments: Any) -> None:
-        list(generator_function(*arguments))
+        yielded.extend(generator_function(*arguments))
 
-    build(type("Mine", (Right,), {"receive": drained}))
+    process = build(type("Mine", (Right,), {"receive": drained})).processes["a"]
+    call(process, "receive", None, "b->a", 1)
+    assert yielded == [1]
 
 
 @pytest.mark.parametrize(
@@ -206,9 +210,17 @@ def test_a_handler_that_returns_unfinished_work_fails_by_name(function: Callable
         call(mine, "receive", None, "b->a", 1)
 
 
-def test_what_a_handler_returns_otherwise_is_ignored() -> None:
-    for returned in (None, 5, [1], "text", object()):
-        handler_finished(Right(), "timer tick", returned)
+@pytest.mark.parametrize("returned", [None, 5, [1], "text", object()])
+def test_what_a_handler_returns_otherwise_is_ignored(returned: Any) -> None:
+    received: list[Any] = []
+
+    def receive(self: Any, *arguments: Any) -> Any:
+        received.append(arguments)
+        return returned
+
+    process = build(type("Mine", (Right,), {"receive": receive})).processes["a"]
+    call(process, "receive", None, "b->a", 1)
+    assert received == [(None, "b->a", 1)]
 
 
 def test_a_simulated_handler_that_returns_a_coroutine_fails_by_name() -> None:

@@ -10,7 +10,7 @@ from tests.protocol.playbook import view
 
 from strobe import Channel, Process, System
 from strobe.errors import UsageError
-from strobe.protocol import PROTOCOLS, UNORDERED, ChannelSpec, SnapshotId, View, check_channels, initiators
+from strobe.protocol import UNORDERED, ChannelSpec, SnapshotId, View, check_channels, initiators
 from strobe.protocol.process.first_view import first_view
 from strobe.protocol.values.view import find_cycle, upstream_of
 
@@ -100,11 +100,21 @@ def test_incoming_and_outgoing_partition_the_channels(graph: View) -> None:
 
 
 @given(graphs())
-def test_a_sound_view_passes(graph: View) -> None:
+def test_any_graph_is_a_view_until_a_channel_ends_at_no_process(graph: View) -> None:
     graph.check()
-    for protocol, kind in PROTOCOLS.items():
-        if not kind.barriers:
-            check_channels(protocol, graph)
+    strange = ChannelSpec("strange", graph.processes[0], "nobody")
+    with pytest.raises(UsageError, match="'strange' names the process 'nobody', which does not exist"):
+        View(1, graph.processes, (*graph.channels, strange)).check()
+
+
+@given(graphs())
+def test_protocols_without_barriers_accept_any_graph_of_fifo_channels(graph: View) -> None:
+    unordered = View(1, graph.processes, (*graph.channels, ChannelSpec("bag", *graph.processes[:1] * 2, UNORDERED)))
+    for protocol in ("chandy-lamport", "lai-yang"):
+        check_channels(protocol, graph)
+    check_channels("lai-yang", unordered)
+    with pytest.raises(UsageError, match="needs fifo channels"):
+        check_channels("chandy-lamport", unordered)
 
 
 @given(graphs())
