@@ -1,6 +1,6 @@
 r"""Makes text from outside safe to print: names, reasons and messages of peers, files and stores.
 
-Terminals obey escape codes, a log has one event per line, and web pages obey direction characters. So everything that
+Terminals interpret escape codes, web pages direction characters, and a log has one event per line. So everything that
 prints (the command line, the log, drawings, metrics) passes its text through here. Unprintable characters (control
 characters, escape codes, direction overrides, invisible and line-breaking characters, lone surrogates) are written as
 in Python: `\n`, `\x1b`, `\u202e`. All other text is unchanged.

@@ -136,7 +136,7 @@ def test_a_message_replaced_by_an_invented_one_is_caught(kind: str) -> None:
 def test_swapped_frames_are_caught_on_a_fifo_channel() -> None:
     damaged = with_in_flight(sample(), lambda items: items.insert(0, items.pop(1)))
     assert blamed(damaged) == {("order", "pq")}
-    assert "message 4 is in flight where 2 is due" in str(verify(damaged))
+    assert "message 4 is in flight, but 2 was expected" in str(verify(damaged))
 
 
 @pytest.mark.parametrize("kind", [FIFO, UNORDERED])

@@ -43,7 +43,7 @@ class Node:
         self.file = file
         self.sink = f"out-{process}" if process in WITH_OUTPUT else None
         self.line: Line | None = None
-        # It has left, or its registration was refused for good.
+        # It has left, or its registration was refused permanently.
         self.has_ended = False
         # The highest term of a coordinator that has admitted it.
         self.term = 0

@@ -168,7 +168,7 @@ def _walk(channel: ChannelSpec, seed: bytes, received: Frontier, in_flight: tupl
 def _in_order(channel: ChannelSpec, place: int, item: InFlight, due: int) -> Iterator[Finding]:
     first = item.frame.first_ordinal + item.consumed
     if first != due:
-        yield Finding("order", channel.id, f"message {first} is in flight where {due} is due")
+        yield Finding("order", channel.id, f"message {first} is in flight, but {due} was expected")
     if item.consumed and place:
         problem = f"in-flight frame {place} cannot have messages consumed: it is not the first"
         yield Finding("frame", channel.id, problem)

@@ -1,6 +1,6 @@
 """Retries after transient failures: an unreachable store, a full disk, output that another process still holds.
 
-A process that cannot start for such a reason has not failed: ending it would roll back its peers once more for nothing.
+A process that cannot start for such a reason has not failed: if it ended, its peers would roll back again without need.
 Damaged data and wrong usage are not transient, and are raised.
 """
 

@@ -108,8 +108,8 @@ def check_together(coordinator: CoordinatorSettings, node: NodeSettings) -> None
     if coordinator.silence_s <= node.heartbeat_s:
         raise UsageError(
             f"silence_s = {coordinator.silence_s:g} is not more than heartbeat_s = {node.heartbeat_s:g}: every node"
-            " would count as failed between two of its signs of life; raise silence_s under [coordinator] to several"
-            " times heartbeat_s, or lower heartbeat_s under [node]"
+            " would count as failed between two of its heartbeats; raise silence_s under [coordinator] to several times"
+            " heartbeat_s, or lower heartbeat_s under [node]"
         )
 
 

@@ -40,11 +40,11 @@ def taken(spec: ChannelSpec, *frames: Frame) -> Incoming:
 @pytest.mark.parametrize(
     ("before", "wrong", "problem"),
     [
-        ([], frame(2, "b"), "message 2 came where 1 was due (1 missing: a gap or a reordering)"),
-        ([frame(1, "a")], frame(4, "d"), "message 4 came where 2 was due (2 missing: a gap or a reordering)"),
-        ([frame(1, "a")], frame(1, "a"), "message 1 came again or out of order: 2 was due (duplicate)"),
-        ([frame(1, "a", "b")], frame(2, "b", "c"), "message 2 came again or out of order: 3 was due (duplicate)"),
-        ([], frame(0, "?"), "message 0 came again or out of order: 1 was due (duplicate)"),
+        ([], frame(2, "b"), "message 2 arrived, but 1 was expected (1 missing: a gap or a reordering)"),
+        ([frame(1, "a")], frame(4, "d"), "message 4 arrived, but 2 was expected (2 missing: a gap or a reordering)"),
+        ([frame(1, "a")], frame(1, "a"), "message 1 arrived again or out of order: 2 was expected (duplicate)"),
+        ([frame(1, "a", "b")], frame(2, "b", "c"), "message 2 arrived again or out of order: 3 was expected (dup"),
+        ([], frame(0, "?"), "message 0 arrived again or out of order: 1 was expected (duplicate)"),
     ],
     ids=["gap at the start", "gap", "duplicate", "overlap", "ordinals start at one"],
 )
@@ -62,7 +62,7 @@ def test_a_fifo_channel_names_what_is_wrong_and_changes_nothing(
 
 def test_a_reordering_on_a_fifo_channel_is_found_at_its_first_frame() -> None:
     incoming = taken(FIFO_SPEC, ABC[0])
-    with pytest.raises(ProtocolViolation, match="message 4 came where 2 was due"):
+    with pytest.raises(ProtocolViolation, match="message 4 arrived, but 2 was expected"):
         incoming.accept(ABC[2], "p")
     incoming.accept(ABC[1], "p")
     incoming.accept(ABC[2], "p")
@@ -103,7 +103,7 @@ def test_every_order_on_an_unordered_channel_ends_at_one_frontier(order: list[Fr
 def test_an_unordered_channel_names_duplicates_and_changes_nothing(before: list[Frame], wrong: Frame) -> None:
     incoming = taken(UNORDERED_SPEC, *before)
     known = facts(incoming)
-    with pytest.raises(ProtocolViolation, match=rf"message {wrong.first_ordinal} came again \(duplicate\)"):
+    with pytest.raises(ProtocolViolation, match=rf"message {wrong.first_ordinal} arrived again \(duplicate\)"):
         incoming.accept(wrong, "p")
     assert facts(incoming) == known
 

@@ -173,7 +173,7 @@ def test_a_wrong_consumed_count_from_the_host_is_a_violation(consumed: int) -> N
 
 def test_no_frame_from_the_wire_can_claim_to_be_consumed() -> None:
     q = ChandyLamport("q", ONE_WAY)
-    with pytest.raises(ProtocolViolation, match="are said to have come before the cut"):
+    with pytest.raises(ProtocolViolation, match="are recorded as received before the cut"):
         q.handle(FrameReceived("pq", frame(1, "a", "b"), 1))
 
 

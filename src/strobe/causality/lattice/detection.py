@@ -188,7 +188,7 @@ def definitely(
         examined, met = max(examined, walk.examined), walk.met
         stopped_by = BY_MEMORY if walk.level_too_large else BY_CUTS_MAX
     if steps is None and certain:
-        assert met is not None, "it holds at whatever cannot be avoided"
+        assert met is not None, "the condition holds at a cut that every path meets"
         return _holds(DEFINITELY, condition, LATTICE, order.lifted(met), examined)
     return Detection(
         question=DEFINITELY,
@@ -223,7 +223,7 @@ def _definitely_by_parts(condition: Condition) -> Detection | None:
 
 
 def _holds(question: str, condition: Condition, method: str, states: States, examined: int = 0) -> Detection:
-    assert condition.at(states), "a witness is a witness"
+    assert condition.at(states), "the condition holds at the cut that shows it"
     return Detection(
         question=question,
         expression=condition.text,

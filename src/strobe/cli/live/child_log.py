@@ -1,7 +1,7 @@
 """The log file of one child of `strobe up`, of bounded size, in the store's run directory.
 
 It is opened once, and stays open. When the store is moved away, a restarted program keeps logging to the same file, and
-nothing is written into whatever now is at the store's path.
+nothing is written to a new directory at the store's path.
 """
 
 import contextlib

@@ -169,7 +169,7 @@ class Supervisor:
 
     @property
     def failure(self) -> "ChildFailed | None":
-        """Why the coordinator has ended for good, if so: it has halted the system, or another one leads."""
+        """Why the coordinator has ended and is not restarted, if so: it has halted the system, or another one leads."""
         coordinator = self._children.get(COORDINATOR)
         return _final(coordinator, coordinator.code) if coordinator is not None else None
 

@@ -171,7 +171,7 @@ class Session:
 
         Children that end meanwhile, or ended just before, are restarted. Processes outlive their coordinator. Without
         the next one, which starts within a second, all their work since the last snapshot would be undone. If a process
-        is lost, the system must roll back first; otherwise a snapshot request would wait in vain.
+        is lost, the system must roll back first; otherwise a snapshot request would never complete.
         """
         deadline_s = time.monotonic() + LAST_SNAPSHOT_S
         taking: Future[TakeResult] | None = None

@@ -108,7 +108,7 @@ class ChannelEnds:
     def _require_same(self, view: View) -> None:
         """Raise ProtocolViolation if the coordinator's view of this number differs: then a peer sent a false one."""
         if view.number == self.view.number and view != self.view:
-            problem = f"view {view.number} is another at the coordinator than the one that came from a peer"
+            problem = f"view {view.number} differs between the coordinator and a peer"
             raise ProtocolViolation(self.process, "of the coordinator", problem)
 
     def _end_self_loops(self, view: View) -> list[Effect]:

@@ -109,16 +109,16 @@ class Incoming:
         return frame.index if frame.first_ordinal > self.restored_to else 0
 
     def check(self, frame: Frame, process: str, consumed: int = 0) -> None:
-        """Raise ProtocolViolation if `frame` may not come now."""
+        """Raise ProtocolViolation if `frame` may not arrive now."""
         first = frame.first_ordinal
         if (consumed or self.begun) and consumed != self.begun.get(first, 0):
-            problem = f"{consumed} messages of the frame from message {first} are said to have come before the cut"
+            problem = f"{consumed} messages of the frame from message {first} are recorded as received before the cut"
             raise ProtocolViolation(process, self.id, f"{problem}, not {self.begun.get(first, 0)}")
         if self.fifo:
             if first != self.next_ordinal:
                 raise ProtocolViolation(process, self.id, self._fifo_problem(frame))
         elif first < self.next_ordinal or (self.ahead and not self.ahead.isdisjoint(range(first, first + frame.count))):
-            raise ProtocolViolation(process, self.id, f"message {first} came again (duplicate)")
+            raise ProtocolViolation(process, self.id, f"message {first} arrived again (duplicate)")
 
     def accept(self, frame: Frame, process: str, consumed: int = 0) -> None:
         """Count and hash `frame`, without the messages `consumed` earlier, or raise ProtocolViolation."""
@@ -167,8 +167,8 @@ class Incoming:
     def _fifo_problem(self, frame: Frame) -> str:
         got, expected = frame.first_ordinal, self.next_ordinal
         if got < expected:
-            return f"message {got} came again or out of order: {expected} was due (duplicate)"
-        return f"message {got} came where {expected} was due ({got - expected} missing: a gap or a reordering)"
+            return f"message {got} arrived again or out of order: {expected} was expected (duplicate)"
+        return f"message {got} arrived, but {expected} was expected ({got - expected} missing: a gap or a reordering)"
 
     def _note_ordinals(self, frame: Frame) -> None:
         ahead = self.ahead

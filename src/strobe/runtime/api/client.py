@@ -95,7 +95,7 @@ class Client:
         return self._post("/v1/restore", request, RestoreStarted, timeout_s + GRACE_S)
 
     def leave(self, process: str) -> Accepted:
-        """Have `process` leave the system."""
+        """Let `process` leave the system."""
         return self._post(f"/v1/processes/{quote(process, safe='')}/leave", LeaveRequest(), Accepted)
 
     def stop(self, reason: str = "the system was stopped", timeout_s: float | None = None) -> Accepted:

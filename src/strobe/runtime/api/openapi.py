@@ -44,8 +44,8 @@ def describe_api() -> dict[str, Any]:
 
 def _paths() -> dict[str, Any]:
     return {
-        "/": {"get": _operation("What there is to ask.", Index)},
-        "/v1/status": {"get": _operation("All of the system, now.", Status)},
+        "/": {"get": _operation("All requests of this API.", Index)},
+        "/v1/status": {"get": _operation("The current status of the system.", Status)},
         "/v1/snapshots": {
             "get": _operation("The complete snapshots.", SnapshotList, parameters=[_LAST]),
             "post": _operation("Take a snapshot.", TakeResult, TakeRequest, codes=("200", "202")),
@@ -53,11 +53,11 @@ def _paths() -> dict[str, Any]:
         "/v1/snapshots/{id}": {
             "get": _operation("One complete snapshot.", SnapshotDetail, parameters=[_in_path("id")]),
         },
-        "/v1/restore": {"post": _operation("Roll everybody back.", RestoreStarted, RestoreRequest)},
+        "/v1/restore": {"post": _operation("Roll all processes back.", RestoreStarted, RestoreRequest)},
         "/v1/processes/{name}/leave": {
-            "post": _operation("Have a process leave.", Accepted, LeaveRequest, ("202",), [_in_path("name")]),
+            "post": _operation("Let a process leave.", Accepted, LeaveRequest, ("202",), [_in_path("name")]),
         },
-        "/v1/stop": {"post": _operation("Stop everything.", Accepted, StopRequest, ("202",))},
+        "/v1/stop": {"post": _operation("Stop the whole system.", Accepted, StopRequest, ("202",))},
         "/metrics": {"get": {"summary": "Prometheus metrics.", "responses": {"200": _text("The metrics.")}}},
         "/openapi.json": {"get": {"summary": "This description.", "responses": {"200": _text("The description.")}}},
     }

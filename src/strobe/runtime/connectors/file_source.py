@@ -32,7 +32,7 @@ class FileSource(Source):
     """The lines of `path`, each a JSON value, decoded as `type`. An incomplete last line waits for its end.
 
     `malformed` decides about a line that cannot be decoded: `stop` raises UsageError, `skip` counts it in `skipped` and
-    goes on. If the file does not exist yet, the source waits for it.
+    continues. If the file does not exist yet, the source waits for it.
     """
 
     def __init__(self, path: str | Path, process: str, type: Any = Any, malformed: str = "stop") -> None:  # noqa: A002

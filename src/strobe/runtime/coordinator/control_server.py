@@ -207,5 +207,5 @@ def _may_send(process: str, message: Any) -> bool:
 async def _message(reader: asyncio.StreamReader, bytes_max: int) -> Any:
     (size,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
     if size > bytes_max:
-        raise TransportError(f"a control message of {size} bytes, where {bytes_max} are allowed")
+        raise TransportError(f"a control message of {size} bytes; the maximum is {bytes_max}")
     return unpack(await reader.readexactly(size), FROM_NODE)

@@ -3,7 +3,7 @@
 A process that cannot send is given nothing more to receive, so it grants no credit either. In a cycle of such processes
 nothing moves. Whether this happens depends on the window sizes; it is reported with a way out.
 
-Waiting for credit alone is not a deadlock. A sender with room left goes on. If the sent messages have not reached the
+Waiting for credit alone is not a deadlock. A sender with room left continues. If the sent messages have not reached the
 target, the network is the cause.
 """
 

@@ -5,7 +5,7 @@ gone, a newer one replaces it, and the first is refused if it comes back.
 
 The second may connect before the coordinator knows that the first is gone: messages of the first, and the loss of its
 connection, may still be in transit. So the second waits until the first has sent something after the second came (then
-the second is refused for good), or is lost, or times out.
+the second is refused permanently), or is lost, or times out.
 """
 
 from collections import deque

@@ -116,9 +116,9 @@ class NodeSessions:
             return Refused("the coordinator has not started the first epoch yet", False)
         if register.epoch > lifecycle.epoch:
             coordinator.poll()
-            reason = f"this node is of epoch {register.epoch}, the log has only {lifecycle.epoch} as yet"
+            reason = f"this node is of epoch {register.epoch}, the newest epoch in the log is {lifecycle.epoch}"
             return Refused(
-                f"{reason}; if that stays so, the store here is an older copy: put the newer one back", False
+                f"{reason}; if this persists, the store here is an older copy: put the newer one back", False
             )
         return self._cannot_join(register) if self._joins(register) else None
 

@@ -107,7 +107,7 @@ class Operations:
         return LATEST if name == LATEST else found
 
     def leave(self, process: str) -> Accepted:
-        """Have a process hand over its state and leave."""
+        """Let a process hand over its state and leave."""
         self._check_running()
         if process not in self.coordinator.lifecycle.view.processes:
             raise self._unknown(process)

@@ -21,7 +21,7 @@ from strobe.storage.store.snapshot_names import LATEST
 
 
 class RestoreFailed(StrobeError):
-    """The requested snapshot cannot be restored; the system goes on as before (E9)."""
+    """The requested snapshot cannot be restored; the system continues as before (E9)."""
 
 
 class Superseded(StrobeError):

@@ -27,10 +27,11 @@ class FrameChecks:
         self._refuse_after_end(incoming_link)
         due, first = incoming_link.next_ordinal, frame.first_ordinal
         if first < due:
-            self._refuse(incoming_link, f"message {first} came again or out of order: {due} was due (duplicate)")
+            problem = f"message {first} arrived again or out of order: {due} was expected (duplicate)"
+            self._refuse(incoming_link, problem)
         if first > due:
             missing = f"{first - due} missing: a gap or a reordering"
-            self._refuse(incoming_link, f"message {first} came where {due} was due ({missing})")
+            self._refuse(incoming_link, f"message {first} arrived, but {due} was expected ({missing})")
         self._check_labels(incoming_link, frame, self._newest_view(incoming_link))
 
     def check_marker(self, incoming_link: IncomingLink, marker: Marker) -> None:
@@ -109,7 +110,8 @@ class FrameChecks:
         due = incoming_link.next_ordinal
         for frame in overtaken:
             if frame.first_ordinal != due:
-                self._refuse(incoming_link, f"a barrier has overtaken message {frame.first_ordinal}, but {due} was due")
+                problem = f"a barrier has overtaken message {frame.first_ordinal}, but {due} was expected"
+                self._refuse(incoming_link, problem)
             self._check_labels(incoming_link, frame, self._newest_view(incoming_link))
             due += frame.count
 

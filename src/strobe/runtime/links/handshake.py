@@ -69,7 +69,7 @@ OF_ANOTHER_NODE = frozenset({ANOTHER_VERSION, STRANGER})
 def refuse_hello(hello: Hello, system: str, epoch: int) -> Refusal | None:
     """Return why a node of `system`, now in `epoch`, refuses `hello`; None if it accepts.
 
-    An older epoch is over for good. A newer epoch has begun, but this node does not know it yet (R1).
+    An older epoch has ended. A newer epoch has begun, but this node does not know it yet (R1).
     """
     if hello.version != VERSION:
         return Refusal(ANOTHER_VERSION, final=True)

@@ -209,7 +209,8 @@ class IncomingConnection(asyncio.BufferedProtocol):
         if not 0 < sequence <= incoming_link.last_sequence:
             raise FrameRejected(
                 "gap",
-                f"frame {sequence} arrived on {incoming_link.channel}, but {incoming_link.last_sequence + 1} was due",
+                f"frame {sequence} arrived on {incoming_link.channel}, "
+                f"but {incoming_link.last_sequence + 1} was expected",
             )
         incoming_link.duplicates += 1
 

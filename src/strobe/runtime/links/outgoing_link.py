@@ -47,7 +47,7 @@ class OutgoingLink:
     """The source's end of one channel in one epoch.
 
     `on_room` is called when the link is no longer `full`; `on_refused`, with the channel and the reason, when the
-    target has refused for good.
+    target has refused it permanently.
     """
 
     def __init__(
@@ -236,11 +236,11 @@ class OutgoingLink:
         self._room_bytes, self.backlog_bytes_max = self.window.room_bytes, self.window.backlog_bytes_max
 
     def refused(self, refusal: Refusal) -> None:
-        """The target refuses this channel, for good or for now."""
+        """The target refuses this channel, permanently or for now."""
         if not refusal.final:
             logger.debug("channel %s is refused for now: %s", self.channel, refusal.reason)
             return
-        logger.warning("channel %s is refused for good: %s", self.channel, refusal.reason)
+        logger.warning("channel %s is refused permanently: %s", self.channel, refusal.reason)
         self.refusal = refusal
         if self._on_refused is not None:
             self._on_refused(self.channel, refusal.reason)

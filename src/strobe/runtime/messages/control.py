@@ -150,7 +150,7 @@ class ProcessRecorded(msgspec.Struct, frozen=True):
 class ChannelReport(msgspec.Struct, frozen=True):
     """One channel as its sender sees it (`sent`, `backlog_bytes`, `waiting_s` for credit).
 
-    `refused`: why the listener at the target's last known address refuses the channel for good.
+    `refused`: why the listener at the target's last known address refuses the channel permanently.
     `full`: the backlog is so large that the sender's process is given nothing more to receive.
     """
 

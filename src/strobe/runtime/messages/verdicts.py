@@ -20,7 +20,7 @@ KEPT_MAX = 1024
 
 
 class ConditionVerdict(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a condition came to in one snapshot; `expected` and `found` are values as Python shows them."""
+    """The result of a condition in one snapshot; `expected` and `found` are values as Python shows them."""
 
     verdict: str
     expected: str = ""

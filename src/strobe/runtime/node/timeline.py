@@ -224,8 +224,8 @@ class Timeline:
         """Return the violation for a message of a wrong type. It blames the sender, not this process."""
         incoming = self.protocol.incoming.get(channel) or self.protocol.ending.get(channel)
         source = incoming.spec.source if incoming is not None else "its source"
-        problem = f"a message from {source} is none of `messages`: {violation.__cause__}; find where {source} sends it"
-        return ProtocolViolation(self.name, channel, problem)
+        problem = f"a message from {source} is not one of the types in `messages`: {violation.__cause__}"
+        return ProtocolViolation(self.name, channel, f"{problem}; find where {source} sends it")
 
     def taken(self) -> bool:
         """Send the output caused by the last read. Return whether to read more in this event-loop iteration."""

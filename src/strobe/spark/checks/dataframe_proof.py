@@ -224,7 +224,7 @@ def _frame_findings() -> Iterator[Column]:
     count, consumed = sf.col(c.MESSAGE_COUNT), sf.col(c.CONSUMED)
     first = sf.col(c.FIRST_ORDINAL) + consumed
     yield sf.when(
-        fifo & (first != sf.col("due")), _finding("order", "message %s is in flight where %s is due", first, "due")
+        fifo & (first != sf.col("due")), _finding("order", "message %s is in flight, but %s was expected", first, "due")
     )
     yield sf.when(~fifo & sf.col("repeated"), _finding("order", "message %s is in flight twice", first))
     yield sf.when(

@@ -16,7 +16,8 @@ class Results:
 
     def __init__(self, outputs: Outputs) -> None:
         self._outputs = outputs
-        # Spark records a batch as done after its verdicts are written: if a crash came in between, it is ours again.
+        # Spark records a batch as done after its verdicts are written. After a crash in between, this run judges it
+        # again.
         self._next = outputs.last_recorded() + 1
         self.checks: dict[str, Counter[str]] = {}
         self.shown: list[Row] = []

@@ -107,7 +107,7 @@ def encode_entry(entry: Entry, position: int, previous: str, term: int = 0) -> t
     document = _Document(blake3=UNSEALED, position=position, previous=previous, term=term, entry=entry)
     try:
         raw, checksum = seal(msgspec.json.encode(document) + b"\n")
-        # One unreadable entry would make the whole log unreadable for good. JSON has no infinite numbers, for example.
+        # One unreadable entry would make the whole log permanently unreadable. JSON has no infinite numbers.
         if _decoder.decode(raw).entry == entry:
             return raw, checksum
     except (ValueError, TypeError) as error:

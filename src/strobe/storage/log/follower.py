@@ -108,7 +108,7 @@ class Follower:
 
     @property
     def has_met_damage(self) -> bool:
-        """Whether an unreadable entry was skipped for good."""
+        """Whether an unreadable entry was skipped permanently."""
         return bool(self._damaged)
 
     def advance(self) -> int:

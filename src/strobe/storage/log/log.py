@@ -1,6 +1,6 @@
 """`Log`: entry n is created only if absent, by a writer that has read entries 0..n-1 (S1).
 
-The writer that creates entry n decides it for good. A writer that finds its position taken reads the entry there and
+The writer that creates entry n decides it permanently. A writer that finds its position taken reads the entry there and
 decides again. The checksums of read entries are kept (32 bytes each), so only new entries are read later, and an entry
 that is replaced afterwards is detected.
 

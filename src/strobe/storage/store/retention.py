@@ -3,8 +3,8 @@
 Only globally complete snapshots are counted. The policy keeps the newest `keep_last` snapshots, and the newest one of
 each of the last `keep_hourly` hours and `keep_daily` days (UTC) that have any. Always kept, whatever the numbers: the
 newest complete snapshot, the pinned ones, and the one that the current epoch was restored from, until the epoch has a
-complete one of its own. "Newest" means commit order, so a clock jump neither protects a snapshot for good nor removes
-one.
+complete one of its own. "Newest" means commit order, so a clock jump neither protects a snapshot permanently nor
+removes one.
 
 This module removes no blobs itself. `apply` logs a Remove for each snapshot, each decided on the log up to that entry,
 and then runs garbage collection, which keeps the blobs that open snapshots share with their parents.

@@ -1,4 +1,4 @@
-"""Imports a vector-clock log as a trace: whatever one host learned of another came in a message.
+"""Imports a vector-clock log as a trace: what one host knows of another, it has received in a message.
 
 A clock shows what an event knew, not which messages there were. If an event knows more of a host than the event before
 it did, some message brought that knowledge. Knowledge that another message already brought needs no message, as in

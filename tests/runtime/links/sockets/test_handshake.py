@@ -194,7 +194,7 @@ def test_rejections_are_all_counted_and_logged_at_most_once_a_second(caplog: pyt
     with caplog.at_level(logging.WARNING, logger="strobe.links"):
         for _ in range(1000):
             rejections.note("garbage", "no frame", "somewhere")
-        rejections.note("gap", "3 where 2 was due", "a peer")
+        rejections.note("gap", "3 arrived, but 2 was expected", "a peer")
         now_s += 1.5
         rejections.note("garbage", "no frame", "somewhere")
     assert rejections.counts == {"garbage": 1001, "gap": 1}

@@ -49,12 +49,12 @@ def barrier(known: View, due: int) -> bytearray:
 
 
 RULES: dict[str, tuple[MakeFrame, str]] = {
-    "a gap": (messages(3), "message 5 came where 2 was due (3 missing: a gap or a reordering)"),
-    "far ahead": (messages((1 << 64) - 3), "message 18446744073709551615 came where 2 was due"),
-    "again": (messages(-1), "message 1 came again or out of order: 2 was due (duplicate)"),
+    "a gap": (messages(3), "message 5 arrived, but 2 was expected (3 missing: a gap or a reordering)"),
+    "far ahead": (messages((1 << 64) - 3), "message 18446744073709551615 arrived, but 2 was expected"),
+    "again": (messages(-1), "message 1 arrived again or out of order: 2 was expected (duplicate)"),
     "of a later view": (messages(view=2), "a frame of view 2 came before it"),
     "of a cut": (messages(index=(1 << 64) - 1), "the cut index of a frame leaps to 18446744073709551615"),
-    "a type": (messages(content="text"), "a message from a is none of `messages`: Expected `int`, got `str`"),
+    "a type": (messages(content="text"), "a message from a is not one of the types in `messages`: Expected `int`, got"),
     "marker of a later view": (marker(2), "a marker of view 2 arrived before that view"),
     "view far ahead": (view(9, joined="c"), "view 9 arrived, not one change after view 1"),
     "view of two": (view(2, joined="c", left="a"), "view 2 arrived, not one change after view 1"),
@@ -170,7 +170,7 @@ def test_E14_a_different_view_of_the_same_number_ends_the_node(tmp_path: Path) -
             await until(lambda: node.timeline.protocol.view.number == 2)
             node.link.send(InstallView("b", View(2, (*known.processes, "d"), known.channels)))
             failed = await node.link.handle(Failed)
-            assert "view 2 is another at the coordinator than the one that came from a peer" in failed.reason
+            assert "view 2 differs between the coordinator and a peer" in failed.reason
 
     run(scenario())
 

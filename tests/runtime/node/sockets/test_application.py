@@ -47,7 +47,7 @@ def test_a_wrong_message_type_ends_the_node_and_names_the_sender(
             node.source.send("no transfer")
             failed = await node.link.handle(Failed)
             assert failed.reason.startswith(
-                "channel a->b, at b: a message from a is none of `messages`: Expected `object`"
+                "channel a->b, at b: a message from a is not one of the types in `messages`: Expected `object`"
             )
             assert failed.reason.endswith("; find where a sends it")
             assert await node.coordinator.ended("b") == 1
