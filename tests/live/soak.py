@@ -68,7 +68,7 @@ class Violation(AssertionError):
 class Soak:
     """A running system, and the faults injected into it."""
 
-    def __init__(self, live, system, seed, output, say):
+    def __init__(self, live, system, seed, output, show):
         self.live = live
         self.system = system
         self.output = output
@@ -81,7 +81,7 @@ class Soak:
         self.memory = []
         self._descriptors = {}
         self.lines = self.committed = self.aborted = self.rollbacks = 0
-        self._say = say
+        self._show = show
         self._undoing = []
         self._number = 0
         self._said_s = 0.0
@@ -405,7 +405,7 @@ class Soak:
         now_s = time.monotonic()
         if now_s - self._said_s >= PROGRESS_EVERY_S:
             self._said_s = now_s
-            self._say(
+            self._show(
                 f"{now_s - self._began_s:6.0f} s: {self.injected.total()} faults injected, "
                 f"{self.survived.total()} survived, {len(self.checked)} snapshots checked, {self.messages} messages"
             )
@@ -420,7 +420,7 @@ def limit_files(pid, limit_bytes):
     return True
 
 
-def soak(directory, name, seed, seconds, faults=0, each=1, say=lambda line: None):
+def soak(directory, name, seed, seconds, faults=0, each=1, show=lambda line: None):
     """Run the system `name` under faults, and return the finished Soak; a violation raises an AssertionError."""
     output = directory / "output"
     output.mkdir(parents=True)
@@ -440,7 +440,7 @@ def soak(directory, name, seed, seconds, faults=0, each=1, say=lambda line: None
         popen=subprocess.Popen,
     ) as live:
         live.wait_running()
-        one = Soak(live, getattr(ledger, name), seed, output, say)
+        one = Soak(live, getattr(ledger, name), seed, output, show)
         one.settle()
         one.run(seconds, faults, each)
     one.check_end()
@@ -456,14 +456,14 @@ def main():
     seed = asked.seed if asked.seed is not None else random.SystemRandom().randrange(1_000_000)
     systems = asked.system or SYSTEMS
     again = f"python -m tests.live.soak --seed {seed} --minutes {asked.minutes:g}"
-    say(f"seed {seed}; {asked.minutes:g} minutes in all of {', '.join(systems)}")
+    show(f"seed {seed}; {asked.minutes:g} minutes in all of {', '.join(systems)}")
     for name in systems:
         directory = Path(tempfile.mkdtemp(prefix="strobe-soak-"))
-        say(f"{name}, in {directory}")
+        show(f"{name}, in {directory}")
         try:
-            done = soak(directory, name, seed, asked.minutes * 60 / len(systems), say=say)
+            done = soak(directory, name, seed, asked.minutes * 60 / len(systems), show=show)
         except (AssertionError, StrobeError) as error:
-            say(f"VIOLATION: {error}\neverything is kept in {directory}; to repeat: {again} --system {name}")
+            show(f"VIOLATION: {error}\neverything is kept in {directory}; to repeat: {again} --system {name}")
             return 1
         report(done)
         shutil.rmtree(directory)
@@ -472,19 +472,19 @@ def main():
 
 def report(done):
     """Print the injected faults, and the results."""
-    say(f"{'fault':28}{'injected':>10}{'survived':>10}")
+    show(f"{'fault':28}{'injected':>10}{'survived':>10}")
     for kind, count in sorted(done.injected.items()):
-        say(f"{kind:28}{count:10,}{done.survived[kind]:10,}")
-    say(f"{'all':28}{done.injected.total():10,}{done.survived.total():10,}")
-    say(
+        show(f"{kind:28}{count:10,}{done.survived[kind]:10,}")
+    show(f"{'all':28}{done.injected.total():10,}{done.survived.total():10,}")
+    show(
         f"snapshots: {done.committed:,} committed, {done.aborted:,} aborted, {len(done.checked):,} checked and verified"
     )
-    say(f"rollbacks: {done.rollbacks:,}; messages checked: {done.messages:,}; lines released: {done.lines:,}")
+    show(f"rollbacks: {done.rollbacks:,}; messages checked: {done.messages:,}; lines released: {done.lines:,}")
     for when, memory in (("first", done.memory[0]), ("last", done.memory[-1])):
-        say(f"memory, {when}: " + ", ".join(f"{name} {size / 1e6:.0f} MB" for name, size in sorted(memory.items())))
+        show(f"memory, {when}: " + ", ".join(f"{name} {size / 1e6:.0f} MB" for name, size in sorted(memory.items())))
 
 
-def say(line):
+def show(line):
     print(line, flush=True)  # noqa: T201 -- this is a program
 
 

@@ -99,7 +99,7 @@ def test_R2_before_the_first_snapshot_a_rollback_reads_all_input_again(tmp_path,
             live.wait_progress(ORDERS)
             live.kill("clerk")
             assert live.wait_rolled_back(epoch).rollbacks[-1].restored is None
-        wait_until("all orders to be told of", lambda: live.wait_taken() and _lines(audit) == ORDERS)
+        wait_until("all orders to be reported", lambda: live.wait_taken() and _lines(audit) == ORDERS)
         snapshot = live.last_snapshot()
         assert live.supervisor.starts("till") == 1
     draws = Random(f"{Store.open(tmp_path / 'store').header.store}/till")

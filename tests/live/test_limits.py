@@ -295,7 +295,7 @@ def test_a_cycle_of_processes_waiting_for_credit_is_reported(tmp_path):
     settings = {"node.window_bytes": 20_000, "node.backlog_bytes_max": 20_000}
     with running(tmp_path, f"{LEDGER}:doubling", PAIR, "--interval", "0", settings=settings) as live:
         status = live.wait(
-            "the deadlock to be told of", lambda s: any(trouble.kind == "credit" for trouble in s.troubles)
+            "the deadlock to be reported", lambda s: any(trouble.kind == "credit" for trouble in s.troubles)
         )
         [trouble] = [trouble for trouble in status.troubles if trouble.kind == "credit"]
         assert "a->b" in trouble.problem
@@ -312,7 +312,7 @@ def test_a_partition_is_not_reported_as_a_credit_cycle(tmp_path):
         live.wait_running()
         live.wait("messages both ways", lambda s: all(channel.received for channel in s.channels))
         live.proxy.block("a->b", "b->a")
-        status = live.wait("both to be told of", lambda s: sum(trouble.kind == "slow" for trouble in s.troubles) == 2)
+        status = live.wait("both to be reported", lambda s: sum(trouble.kind == "slow" for trouble in s.troubles) == 2)
         assert {trouble.kind for trouble in status.troubles} == {"slow"}
         live.wait_progress()
         live.proxy.unblock()

@@ -65,7 +65,7 @@ def test_E7_a_running_system_continues_when_its_store_is_back(tmp_path, what):
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["running", "killed"])
-def test_S1_without_its_log_a_coordinator_does_not_start_anew(tmp_path, killed):
+def test_S1_without_its_log_a_coordinator_does_not_start_from_nothing(tmp_path, killed):
     """S1: running or restarted, it reports this and writes nothing; it continues when the log is back."""
     with running(tmp_path, f"{LEDGER}:ledger", ledger.NAMES, "--interval", "0.1") as live:
         live.wait_running()
@@ -88,21 +88,21 @@ def test_E7_up_reports_that_it_waits_and_continues_from_the_newest(tmp_path):
     """E7: as a user does it: `strobe up --create`, the store moved away, the coordinator killed, the store back."""
     store = tmp_path / "store"
     command = [sys.executable, "-m", "strobe", "up", f"{LEDGER}:ledger", "--store", store, "--interval", "0.2"]
-    told = tmp_path / "told"
-    with told.open("wb") as file, subprocess.Popen([*command, "--create"], stderr=file, stdout=file) as up:
+    printed = tmp_path / "printed"
+    with printed.open("wb") as file, subprocess.Popen([*command, "--create"], stderr=file, stdout=file) as up:
         try:
             wait_until("snapshots", lambda: (store / "strobe.json").exists() and len(Store.open(store).list()) > 1)
             pid = Client.of_store(str(store)).status().pid
             with moved_away(store, "empty"):
                 subprocess.run(["kill", "-9", str(pid)], check=True)
-                wait_until("the report", lambda: b"waiting for the store" in told.read_bytes())
+                wait_until("the report", lambda: b"waiting for the store" in printed.read_bytes())
             before = len(Store.open(store).list())
             wait_until("more snapshots", lambda: len(Store.open(store).list()) > before + 1)
             up.terminate()
             assert up.wait(DEADLINE_S) == 0
         finally:
             up.kill()
-    text = told.read_text()
+    text = printed.read_text()
     assert "the path is empty" in text
     assert "rolled back" not in text
     check_everything(ledger.ledger, store)

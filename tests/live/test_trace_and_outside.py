@@ -40,7 +40,7 @@ def test_R2_every_order_is_taken_and_reported_once_despite_kills(tmp_path, monke
                 file.write(json.dumps({"item": str(number), "count": 1}) + "\n")
 
     def wait_reported(count):
-        wait_until(f"{count} orders told of", lambda: audit.exists() and _lines(audit) == count, between=live.tick)
+        wait_until(f"{count} orders reported", lambda: audit.exists() and _lines(audit) == count, between=live.tick)
 
     order(0, ORDERS // 3)
     with running(tmp_path, f"{tmp_path / 'shop.py'}:shop", ["till"], "--interval", "0.1") as live:
@@ -64,7 +64,7 @@ def test_R2_input_of_an_ingress_log_takes_effect_once_despite_kills(tmp_path, mo
     ingress = IngressLog(tmp_path / "orders.log")
 
     def wait_reported(count):
-        wait_until(f"{count} orders told of", lambda: audit.exists() and _lines(audit) == count, between=live.tick)
+        wait_until(f"{count} orders reported", lambda: audit.exists() and _lines(audit) == count, between=live.tick)
 
     kills = (ORDERS // 3, ORDERS // 2, ORDERS - 10)
     with running(tmp_path, f"{tmp_path / 'shop.py'}:shop", ["till"], "--interval", "0.1") as live:

@@ -172,7 +172,7 @@ class FakeCoordinator:
         self.links[initiator].send(RequestRecording(initiator, begun.snapshot, self.view.number))
         return begun
 
-    async def commit(self, begun: SnapshotBegun, *, tell: bool = True) -> str:
+    async def commit(self, begun: SnapshotBegun, *, report: bool = True) -> str:
         parts = {name: await self.stored(name, begun.snapshot) for name in self.view.processes}
         protocol, number = self.system.protocol, self.view.number
         assert all(part.view == number for part in parts.values())
@@ -181,7 +181,7 @@ class FakeCoordinator:
         self.store.commit(str(begun.snapshot), manifest, self.position, 2)
         self.position += 1
         self.newest = str(begun.snapshot)
-        for name in self.view.processes if tell else ():
+        for name in self.view.processes if report else ():
             self.links[name].send(ReportOutcome(name, begun.snapshot, True))
         return self.newest
 

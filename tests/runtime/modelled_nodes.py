@@ -181,7 +181,7 @@ class Node:
             self._install_view(order.view)
             return
         if self.outside.restored.setdefault(order.epoch, (order.restored, order.view)) != (order.restored, order.view):
-            raise Wrong(f"of epoch {order.epoch}, {self.process} is told otherwise than others: {order}")
+            raise Wrong(f"of epoch {order.epoch}, {self.process} has another order than the others: {order}")
         file, had_state = self.file, self.epoch > 0
         self._begin(order.epoch, order.view)
         if order.restored is not None:

@@ -171,9 +171,9 @@ def _decode_header(text: bytes, name: str) -> TraceHeader:
 def check_header(header: TraceHeader) -> None:
     """Raise UsageError if names clash, or the cut that the trace begins at is not a valid cut."""
     View(0, header.processes, header.channels).check()
-    for life, process in header.lives.items():
-        if {life, process} - set(header.processes) or process in header.lives:
-            raise UsageError(f"{life!r} is listed in `lives` for {process!r}: both must be processes of the header")
+    for later, process in header.lives.items():
+        if {later, process} - set(header.processes) or process in header.lives:
+            raise UsageError(f"{later!r} is listed in `lives` for {process!r}: both must be processes of the header")
     start, kinds = header.start, {channel.id: channel.kind for channel in header.channels}
     for unknown in (start.positions.keys() - set(header.processes)) | ((start.sent | start.in_flight).keys() - kinds):
         raise UsageError(f"the start names {unknown!r}, which is no process or channel of the header")

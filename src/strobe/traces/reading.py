@@ -21,7 +21,7 @@ from strobe.causality.trace_tables import FindPlace
 from strobe.errors import UsageError
 from strobe.protocol import ChannelSpec
 from strobe.traces.columns import ProcessLines
-from strobe.traces.lives import name_lives, with_records
+from strobe.traces.incarnations import name_incarnations, with_records
 from strobe.traces.segments import CLOSED, TraceSegment, read_segment, segments_in
 from strobe.traces.start import Start, choose_start, to_trace_start
 
@@ -48,7 +48,7 @@ def read_live_trace(
     With `since` it begins at the cut of that snapshot; with `among`, at the beginning or at one of these snapshots.
     """
     place = _epoch_directory(Path(directory))
-    traces, several = name_lives(_find_segments(place))
+    traces, several = name_incarnations(_find_segments(place))
     channels: dict[str, ChannelSpec] = {}
     for segments in traces.values():
         channels |= {spec.id: spec for spec in segments[-1].header.channels}

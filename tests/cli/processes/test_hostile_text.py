@@ -47,7 +47,7 @@ def shown_on(screen):
 
 
 PRINTERS = {
-    "say": print_line,
+    "print_line": print_line,
     "print_wrapped": print_wrapped,
     "note": note,
     "print_error": lambda text: print_error(text.replace("\n", " ")),
@@ -69,7 +69,7 @@ def test_printed_text_cannot_control_the_terminal(printer, capsys):
     assert all_plain(out + err)
 
 
-@pytest.mark.parametrize("printer", ["say", "note"])
+@pytest.mark.parametrize("printer", ["print_line", "note"])
 def test_a_line_stays_one_line(printer, capsys):
     PRINTERS[printer](HOSTILE["newline"])
     out, err = capsys.readouterr()

@@ -8,7 +8,7 @@ import pytest
 from tests.protocol.coordinator_host import MANIFEST, fields_of
 
 from strobe.protocol import Lifecycle, Policy, SnapshotId, View
-from strobe.protocol.coordinator.membership import Membered
+from strobe.protocol.coordinator.membership import MembershipMemory
 from strobe.protocol.coordinator.memory import Memory, recall, remember, replay_lifecycle
 from strobe.protocol.coordinator.messages import EntryLogged, Recovered
 from strobe.protocol.values.log_entries import Abort, Begin, Commit, Departure, EpochStart, Pin, Release, ViewChange
@@ -146,7 +146,7 @@ def test_S1_E7_a_lifecycle_from_a_checkpoint_equals_one_from_the_log(outputs: st
 
 FIELDS = [
     *(name for name in Memory.__struct_fields__ if name != "membered"),
-    *(f"membered.{name}" for name in Membered.__struct_fields__),
+    *(f"membered.{name}" for name in MembershipMemory.__struct_fields__),
 ]
 
 
@@ -154,7 +154,7 @@ def without(field: str) -> Callable[[Memory], Memory]:
     """Return a function that resets one field of a memory to its default."""
     _, _, inner = field.partition(".")
     if inner:
-        default = getattr(Membered(), inner)
+        default = getattr(MembershipMemory(), inner)
         return lambda memory: msgspec.structs.replace(
             memory, membered=msgspec.structs.replace(memory.membered, **{inner: default})
         )
@@ -176,4 +176,4 @@ def test_a_memory_that_loses_any_one_field_is_noticed(field: str) -> None:
         except (AssertionError, KeyError):
             found = True
             break
-    assert found, f"no log tells whether {field} is remembered"
+    assert found, f"no log shows whether {field} is remembered"

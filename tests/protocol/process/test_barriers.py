@@ -107,7 +107,7 @@ def test_delivering_a_held_back_frame_is_a_violation() -> None:
 
 
 def test_a_barrier_ahead_of_earlier_frames_is_a_violation() -> None:
-    with pytest.raises(ProtocolViolation, match="2 messages came before it, and not 0"):
+    with pytest.raises(ProtocolViolation, match="2 messages arrived before it, not 0"):
         Playbook(Aligned("p", JOIN)).handle(turn("qp", S1, 2))
 
 

@@ -43,7 +43,11 @@ def taken(spec: ChannelSpec, *frames: Frame) -> Incoming:
         ([], frame(2, "b"), "message 2 arrived, but 1 was expected (1 missing: a gap or a reordering)"),
         ([frame(1, "a")], frame(4, "d"), "message 4 arrived, but 2 was expected (2 missing: a gap or a reordering)"),
         ([frame(1, "a")], frame(1, "a"), "message 1 arrived again or out of order: 2 was expected (duplicate)"),
-        ([frame(1, "a", "b")], frame(2, "b", "c"), "message 2 arrived again or out of order: 3 was expected (dup"),
+        (
+            [frame(1, "a", "b")],
+            frame(2, "b", ""),
+            "message 2 arrived again or out of order: 3 was expected (duplicate)",
+        ),
         ([], frame(0, "?"), "message 0 arrived again or out of order: 1 was expected (duplicate)"),
     ],
     ids=["gap at the start", "gap", "duplicate", "overlap", "ordinals start at one"],

@@ -158,14 +158,14 @@ CASES = {
     "one whose cut index is above one's own": (receiver(LaiYang), Frame(2, 1, b"\x91\x01", 1, 1), None),
     "one on a channel that has ended": (ending(), frame(2, "b"), None),
     "one on an unordered channel": (receiver(LaiYang, UNORDERED), frame(2, "b"), None),
-    "one of a view not announced": (receiver(), Frame(2, 1, b"\x91\x01", 0, 2), "a frame of view 2 came before it"),
+    "one of a view not announced": (receiver(), Frame(2, 1, b"\x91\x01", 0, 2), "a frame of view 2 arrived before it"),
     "one that came before": (receiver(), frame(1, "a"), r"message 1 arrived again or out of order: 2 was expected"),
     "one behind a gap": (receiver(), frame(4, "d"), r"message 4 arrived, but 2 was expected \(2 missing"),
     "one that the restored cut fell inside of": (restored_inside(), cut_inside()[1], "not 1"),
     "one on a channel not in the view": (
         ChandyLamport("q", view("q>p")),
         frame(1, "a"),
-        "a frame came on a channel that is not in the view",
+        "a frame arrived on a channel that is not in the view",
     ),
 }
 

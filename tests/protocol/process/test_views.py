@@ -281,7 +281,7 @@ def test_frames_on_a_channel_of_a_view_not_installed_yet_wait_for_it() -> None:
 
 def test_an_early_frame_is_a_violation_on_a_fifo_channel() -> None:
     p = Playbook(ChandyLamport("p", PAIR))
-    with pytest.raises(ProtocolViolation, match="a frame of view 2 came before it"):
+    with pytest.raises(ProtocolViolation, match="a frame of view 2 arrived before it"):
         p.handle(received("qp", frame(1, "x", view=2)))
     assert p.machine.incoming["qp"].count == 0
     assert not p.machine.early
@@ -295,7 +295,9 @@ def test_lost_or_invented_messages_before_a_view_are_found_on_fifo(sent_count: i
     p = Playbook(ChandyLamport("p", PAIR))
     p.handle(install(WITH_R))
     p.handle(received("qp", frame(1, "x")))
-    with pytest.raises(ProtocolViolation, match=f"{sent_count} messages were sent before view 2, 1 came") as violation:
+    with pytest.raises(
+        ProtocolViolation, match=f"{sent_count} messages were sent before view 2, but 1 arrived"
+    ) as violation:
         p.handle(view_frame("qp", WITH_R, sent_count))
     assert violation.value.channel == "qp"
 

@@ -146,7 +146,7 @@ class LevelWalk:
         if self.condition.at(self.run.bottom):
             return None, True
         arrays = self.run.arrays()
-        came: list[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]] = []
+        levels: list[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]] = []
         for _ in range(self.run.event_count):
             level = self._next_level(arrays, cuts)
             if level is None:
@@ -157,12 +157,12 @@ class LevelWalk:
             if self.met is None and not avoiding.all():
                 self.met = tuple(cuts[int(avoiding.argmin())].tolist())
             cuts = cuts[avoiding]
-            came.append((parents[avoiding], steps[avoiding]))
+            levels.append((parents[avoiding], steps[avoiding]))
             if not len(cuts):
                 return None, True
             if self._progress is not None:
                 self._progress(self.examined)
-        return _way_back(came), True
+        return _path_through(levels), True
 
     def _next_level(
         self, arrays: "tuple[Integers, Integers, Integers]", cuts: "Integers"
@@ -186,11 +186,11 @@ class LevelWalk:
             room = min(4 * room, room_max)
 
 
-def _way_back(came: "list[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]]") -> Steps:
+def _path_through(levels: "list[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]]") -> Steps:
     """Return the path to the only cut of the last level."""
     steps: Steps = []
     place = 0
-    for parents, by in reversed(came):
+    for parents, by in reversed(levels):
         steps.append(int(by[place]))
         place = int(parents[place])
     return steps[::-1]

@@ -62,8 +62,8 @@ def import_(
     with ProgressLine() as progress:
         progress.show(f"reading {log}", now=True)
         text = _text(log)
-        with _looking(str(log), parser == DEFAULT_PARSER and delimiter is None) as looking:
-            executions = read_log(text, parser, delimiter, str(log), looking, execution)
+        with _watched_search(str(log), parser == DEFAULT_PARSER and delimiter is None) as watch:
+            executions = read_log(text, parser, delimiter, str(log), watch, execution)
         progress.show(f"checking {sum(len(each.events) for each in executions):,} events", now=True)
         traces = _import_all(executions, str(log), _renamed(rename or [], executions, str(log)))
     files = _files(out, len(traces))
@@ -92,25 +92,25 @@ def _text(log: Path) -> str:
 
 
 @contextmanager
-def _looking(log: str, by_default: bool) -> "Iterator[_Looking]":
+def _watched_search(log: str, by_default: bool) -> "Iterator[_SearchProgress]":
     """Stop a regular expression that searches one event forever: it may have exponentially many ways to fail.
 
     Python's regular expression engine checks for signals while it matches. Without a timer, an interrupt stops it too.
     """
-    looking = _Looking(log, by_default)
+    watch = _SearchProgress(log, by_default)
     if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
-        yield looking
+        yield watch
         return
-    before = signal.signal(signal.SIGALRM, looking.check)
+    before = signal.signal(signal.SIGALRM, watch.check)
     signal.setitimer(signal.ITIMER_REAL, _MATCHING_S_MAX, _MATCHING_S_MAX)
     try:
-        yield looking
+        yield watch
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 
 
-class _Looking:
+class _SearchProgress:
     """Tracks the line that the search has reached, and checks from time to time whether it advances."""
 
     def __init__(self, log: str, by_default: bool) -> None:

@@ -103,7 +103,7 @@ class Lifecycle:
         effects = self._handle(event, now_us)
         if not self.recovering:
             effects += self.attempts.expire(now_us, self._commit_obstacle)
-            effects += self.rollback.choose(self._calm)
+            effects += self.rollback.choose(self._idle)
             effects += self._change_view(now_us)
             effects += self.beginnings.begin_next(now_us)
             effects += self._wake(now_us)
@@ -367,7 +367,7 @@ class Lifecycle:
         return effects
 
     @property
-    def _calm(self) -> bool:
+    def _idle(self) -> bool:
         """Whether nothing is under way that a rollback must wait for."""
         return not (self.attempts.committing or self.beginnings.pending or self.membership.changing)
 

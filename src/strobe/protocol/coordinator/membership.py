@@ -30,7 +30,7 @@ from strobe.protocol.values.view import View
 MembershipChange = JoinWanted | LeaveWanted
 
 
-class Membered(msgspec.Struct, frozen=True, omit_defaults=True):
+class MembershipMemory(msgspec.Struct, frozen=True, omit_defaults=True):
     """The membership facts in the log so far, while it is read back; the fields are those of `Membership`."""
 
     leaving: dict[Name, ViewNumber] = {}
@@ -194,9 +194,9 @@ class Membership:
             process for process, left in self.leaving.items() if process not in self._unheard and left <= view
         )
 
-    def remember(self) -> Membered:
+    def remember(self) -> MembershipMemory:
         """Return the membership facts in the log so far, except the view."""
-        return Membered(
+        return MembershipMemory(
             leaving=dict(self.leaving),
             unheard=frozenset(self._unheard),
             ended=frozenset(self._ended),
@@ -207,7 +207,7 @@ class Membership:
             out=dict(self._out),
         )
 
-    def recall(self, view: View, membered: Membered) -> None:
+    def recall(self, view: View, membered: MembershipMemory) -> None:
         """Continue reading from another reader's position, in `view`."""
         self.view = view
         self.leaving, self.joined = dict(membered.leaving), dict(membered.joined)
@@ -217,13 +217,13 @@ class Membership:
 
     def take_over(self) -> None:
         """The whole log has been read back: keep only those leaving processes that it does not show to have left."""
-        over = self._over_by_now
+        over = self._gone_completely
         self.leaving = {process: left for process, left in self.leaving.items() if process not in over}
         self._ended, self._covered = set(), set()
         self.drained.clear()
 
     @property
-    def _over_by_now(self) -> set[str]:
+    def _gone_completely(self) -> set[str]:
         return (self._ended - self.outputs) | (self._covered & self.outputs)
 
     def _note_ended(self, processes: Iterable[str]) -> None:

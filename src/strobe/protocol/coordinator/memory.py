@@ -11,7 +11,7 @@ import msgspec
 from strobe.names import Name
 from strobe.protocol.coordinator.attempts import Attempt
 from strobe.protocol.coordinator.lifecycle import Lifecycle
-from strobe.protocol.coordinator.membership import Membered
+from strobe.protocol.coordinator.membership import MembershipMemory
 from strobe.protocol.coordinator.policy import Policy
 from strobe.protocol.values.bounds import COUNTER_AHEAD_MAX, Count, PrintedId
 from strobe.protocol.values.ids import SnapshotId
@@ -36,7 +36,7 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True):
     views: tuple[View, ...] = ()
     unretried: tuple[Begin, ...] = ()
     retried: tuple[PrintedId, ...] = ()
-    membered: Membered = Membered()
+    membered: MembershipMemory = MembershipMemory()
 
 
 def check_memory(memory: Memory, entries: int) -> None:

@@ -49,7 +49,7 @@ class Aligned(Endpoint):
         if not self._concerns(channel, marker):
             return []
         if marker.sent_count != self.incoming[channel].count:
-            problem = f"a barrier states that {marker.sent_count} messages came before it, and not"
+            problem = f"a barrier states that {marker.sent_count} messages arrived before it, not"
             raise ProtocolViolation(self.process, channel, f"{problem} {self.incoming[channel].count}")
         effects = self._give_up_before(marker.snapshot, channel)
         held = self.aligning.setdefault(marker.snapshot, set())

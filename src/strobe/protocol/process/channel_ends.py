@@ -61,7 +61,8 @@ class ChannelEnds:
             return False
         incoming = self.incoming.get(event.channel)
         if incoming is not None and incoming.fifo:
-            raise ProtocolViolation(self.process, event.channel, f"a frame of view {event.frame.view} came before it")
+            problem = f"a frame of view {event.frame.view} arrived before it"
+            raise ProtocolViolation(self.process, event.channel, problem)
         self.early.append(event)
         return True
 
@@ -77,7 +78,7 @@ class ChannelEnds:
     def _known(self, channel: str) -> Incoming:
         incoming = self.incoming.get(channel) or self.ending.get(channel)
         if incoming is None:
-            raise ProtocolViolation(self.process, channel, "a frame came on a channel that is not in the view")
+            raise ProtocolViolation(self.process, channel, "a frame arrived on a channel that is not in the view")
         return incoming
 
     # Views
@@ -146,9 +147,9 @@ class ChannelEnds:
         incoming = self.incoming.get(event.channel) or self.ending.get(event.channel)
         spec = next((spec for spec in event.view.channels if spec.id == event.channel), None)
         fifo = incoming.fifo if incoming is not None else spec is not None and spec.kind == FIFO
-        came = incoming.count if incoming is not None and (spec is None or spec == incoming.spec) else 0
-        if fifo and came != event.sent_count:
-            problem = f"{event.sent_count} messages were sent before view {event.view.number}, {came} came"
+        received = incoming.count if incoming is not None and (spec is None or spec == incoming.spec) else 0
+        if fifo and received != event.sent_count:
+            problem = f"{event.sent_count} messages were sent before view {event.view.number}, but {received} arrived"
             raise ProtocolViolation(self.process, event.channel, problem)
 
     def _drain(self, channel: str) -> list[Effect]:

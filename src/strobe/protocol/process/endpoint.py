@@ -210,7 +210,7 @@ class Endpoint(ChannelEnds):
         if self._is_settled(marker.snapshot) or marker.view < self.view.number:
             return False
         if marker.view > self.view.number:
-            raise ProtocolViolation(self.process, channel, f"a marker of view {marker.view} came before that view")
+            raise ProtocolViolation(self.process, channel, f"a marker of view {marker.view} arrived before that view")
         if channel not in self.incoming:
             raise ProtocolViolation(self.process, channel, "a marker came on a channel that is not in the view")
         return True

@@ -371,7 +371,7 @@ class Coordinator:
         self.requests.refused(self._choosing, refusal.reason)
         self.handle(refusal)
         if self.lifecycle.rollback.request is None:
-            self.requests.nothing_comes(refusal.reason)
+            self.requests.fail_rollbacks(refusal.reason)
 
     # Nodes
 

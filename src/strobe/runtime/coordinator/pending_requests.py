@@ -105,7 +105,7 @@ class PendingRequests:
     def refused(self, target: RollbackTarget, reason: str) -> None:
         self._fail([wait for wait in self.restores if wait.target == target], RestoreFailed(reason))
 
-    def nothing_comes(self, reason: str) -> None:
+    def fail_rollbacks(self, reason: str) -> None:
         """Fail all rollback requests: requests for the newest had accepted the last target, and that was refused."""
         problem = f"a later request named another snapshot, and that was refused: {reason}; repeat yours"
         self._fail(list(self.restores), RestoreFailed(problem))

@@ -37,10 +37,10 @@ class FrameChecks:
     def check_marker(self, incoming_link: IncomingLink, marker: Marker) -> None:
         self._refuse_after_end(incoming_link)
         self._check_view_of(incoming_link, marker, self._newest_view(incoming_link))
-        came = incoming_link.next_ordinal - 1
-        if self._protocol.barriers and marker.sent_count != came:
+        received = incoming_link.next_ordinal - 1
+        if self._protocol.barriers and marker.sent_count != received:
             self._refuse(
-                incoming_link, f"a barrier states that {marker.sent_count} messages came before it, and not {came}"
+                incoming_link, f"a barrier states that {marker.sent_count} messages arrived before it, not {received}"
             )
 
     def check_barrier(self, incoming_link: IncomingLink, event: BarrierArrived, whole: bool) -> None:
@@ -63,15 +63,15 @@ class FrameChecks:
         self._refuse_after_end(incoming_link)
         known = self._newest_view(incoming_link)
         if incoming_link.view is not None and view.number <= incoming_link.view.number:
-            self._refuse(incoming_link, f"view {view.number} came after view {incoming_link.view.number}")
+            self._refuse(incoming_link, f"view {view.number} arrived after view {incoming_link.view.number}")
         if view.number == known.number and view != known:
             self._refuse(incoming_link, f"view {view.number} arrived, and differs from that view here")
         # Membership changes happen one at a time: each waits until every process has installed the previous one (E2).
         if view.number > known.number and known.processes and not is_next(view, known):
             self._refuse(incoming_link, f"view {view.number} arrived, not one change after view {known.number}")
-        came = incoming_link.next_ordinal - 1
-        if sent_count != came:
-            self._refuse(incoming_link, f"{sent_count} messages preceded view {view.number}, but {came} arrived")
+        received = incoming_link.next_ordinal - 1
+        if sent_count != received:
+            self._refuse(incoming_link, f"{sent_count} messages preceded view {view.number}, but {received} arrived")
 
     def note_view(self, incoming_link: IncomingLink, view: View) -> None:
         """Note a checked view. If it does not contain the channel, nothing may follow on the channel."""
@@ -101,7 +101,7 @@ class FrameChecks:
     def _check_labels(self, incoming_link: IncomingLink, frame: Frame, known: View) -> None:
         """Check the view and the cut index of a frame."""
         if frame.view > known.number:
-            self._refuse(incoming_link, f"a frame of view {frame.view} came before it")
+            self._refuse(incoming_link, f"a frame of view {frame.view} arrived before it")
         if frame.index and not self._protocol.may_advance_to(frame.index):
             self._refuse(incoming_link, f"the cut index of a frame leaps to {frame.index}")
 

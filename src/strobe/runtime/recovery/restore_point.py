@@ -121,7 +121,7 @@ def choose(
         if problem is None and name not in candidates and not fork:
             problem = _beside_fork(SnapshotId.parse(name).epoch, manifest, ancestor_epochs(state.epoch, starts), starts)
         if problem is None and wanted is not None and system is not None:
-            problem = _misfit(store, name, system)
+            problem = _unfit_reason(store, name, system)
         if problem is None:
             return Choice(SnapshotChosen(name, manifest.view), tuple(passed_over))
         passed_over.append(f"snapshot {name} {problem}")
@@ -216,7 +216,7 @@ def _unverified(store: Store, name: str, manifest: Manifest) -> str | None:
     return None
 
 
-def _misfit(store: Store, name: str, system: System) -> str | None:
+def _unfit_reason(store: Store, name: str, system: System) -> str | None:
     """Return why the programs of `system` cannot continue from the snapshot (R3)."""
     try:
         for process, fragment in store.load(name, checksums=False).fragments.items():

@@ -38,9 +38,9 @@ def is_disk_full(error: Exception) -> bool:
 
 def java_problem(error: Py4JJavaError) -> str:
     """Return in one line what Java raised: the outermost error that is more than "a job failed"."""
-    said = [line for link in _causes(error) if (line := link.strip().partition("\n")[0])]
-    telling = [line for line in said if not line.startswith(_WRAPPINGS)]
-    return next(iter([*telling, *said]), type(error).__name__)
+    lines = [line for link in _causes(error) if (line := link.strip().partition("\n")[0])]
+    specific = [line for line in lines if not line.startswith(_WRAPPINGS)]
+    return next(iter([*specific, *lines]), type(error).__name__)
 
 
 def _matches(error: Exception, what: re.Pattern[str]) -> bool:

@@ -198,8 +198,8 @@ def _run_command(words: Sequence[str], body: bytes, timeout_s: float) -> None:
                 os.killpg(process.pid, signal.SIGKILL)  # including its child processes
             raise OSError(f"{words[0]} timed out after {timeout_s:.3g} s") from None
     if process.returncode != 0:
-        said = errors.decode("utf-8", "replace").strip().splitlines()
-        raise OSError(f"{words[0]} ended with {process.returncode}{': ' + said[-1] if said else ''}")
+        printed = errors.decode("utf-8", "replace").strip().splitlines()
+        raise OSError(f"{words[0]} ended with {process.returncode}{': ' + printed[-1] if printed else ''}")
 
 
 def _post(url: str, body: bytes, timeout_s: float) -> None:

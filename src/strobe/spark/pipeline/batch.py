@@ -158,9 +158,9 @@ def _alert(plan: BatchPlan, outputs: Outputs, batch_id: int) -> None:
     if plan.alerts:
         store = plan.examination.store_id
         verdicts = outputs.read(VERDICTS, batch_id)
-        said = {one.name: one.description or None for one in plan.invariants}
+        descriptions = {one.name: one.description or None for one in plan.invariants}
         failing = [row for row in verdicts if row[c.VERDICT] in (c.VIOLATED, c.ERROR)]
-        alerts = [_of_verdict(store, row, said.get(row[c.CHECK])) for row in failing]
+        alerts = [_of_verdict(store, row, descriptions.get(row[c.CHECK])) for row in failing]
         alerts += [_of_quarantine(store, row, batch_id) for row in outputs.read(QUARANTINE, batch_id)]
         plan.alerts.send(alerts)
 

@@ -26,7 +26,7 @@ class Abandoned(Exception):
     """The call was abandoned, because the pipeline is being stopped."""
 
 
-class TookTooLong(Exception):
+class CallTimedOut(Exception):
     """The call did not return in time."""
 
 
@@ -53,7 +53,7 @@ def run_cancellable(
             left.set()
             with suppress(Exception):  # the call or Java may just have ended
                 spark.interruptTag(tag)
-            raise TookTooLong(f"took longer than {timeout_s:g} s") if late else Abandoned
+            raise CallTimedOut(f"took longer than {timeout_s:g} s") if late else Abandoned
     return answer.result()
 
 

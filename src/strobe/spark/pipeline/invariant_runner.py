@@ -22,7 +22,7 @@ from strobe.spark.checks.snapshot_checker import REMOVED, UNREAD
 from strobe.spark.dataframes.by_position import SnapshotTables, tables_of_snapshots
 from strobe.spark.log.snapshot_reader import SnapshotReader, Unavailable, new_marker, unavailable_reason
 from strobe.spark.log.spark_errors import Stopping, is_cancelled, is_disk_full, is_worker_lost
-from strobe.spark.pipeline.cancellable_call import Abandoned, Left, TookTooLong, pause, run_cancellable
+from strobe.spark.pipeline.cancellable_call import Abandoned, CallTimedOut, Left, pause, run_cancellable
 from strobe.spark.pipeline.invariants import Invariant, problem_of
 from strobe.spark.schema import columns as c
 from strobe.spark.schema.output_schema import TOO_LARGE, Row
@@ -113,7 +113,7 @@ class _Evaluation:
                 for one in invariants:
                     self.run([one], snapshots)
             elif len(snapshots) > 1:
-                if isinstance(error, TookTooLong):
+                if isinstance(error, CallTimedOut):
                     self._errors.setdefault(invariants[0].name, []).append(str(error))
                 for half in _halves(snapshots):
                     self.run(invariants, half)
@@ -156,7 +156,7 @@ class _Evaluation:
             self._fail(check, [snapshot_id], problem)
 
     def _problem_of(self, error: Exception) -> str:
-        if isinstance(error, TookTooLong):
+        if isinstance(error, CallTimedOut):
             return str(error)
         _require_session(self._spark, error)
         return problem_of(error)

@@ -196,11 +196,11 @@ class Objects(StorageBackend):
             raise StoreError(self.url, problem) from None
 
     def _put_new(self, name: str, raw: bytes) -> bool:
-        word = secrets.token_hex(16)
+        nonce = secrets.token_hex(16)
         try:
-            self._library.put(self._store, name, raw, mode="create", attributes={WRITER: word}, use_multipart=False)
+            self._library.put(self._store, name, raw, mode="create", attributes={WRITER: nonce}, use_multipart=False)
         except self._library.exceptions.AlreadyExistsError:
-            return self._writer_of(name) == word
+            return self._writer_of(name) == nonce
         return True
 
     def _writer_of(self, name: str) -> str | None:

@@ -135,11 +135,11 @@ class Log:
             self._require_current(new)
             self._require_same(position)
             raise
-        if decoded is None and (position > new or self._is_to_look()):
+        if decoded is None and (position > new or self._must_look()):
             self._require_current(new)
         return decoded
 
-    def _is_to_look(self) -> bool:
+    def _must_look(self) -> bool:
         """Return whether to check for newer checkpoints without new entries: for an object store, not each time."""
         return time.monotonic() - self._looked_s >= self._backend.guarded_s
 

@@ -46,14 +46,14 @@ class Rules:
         before = self._known(event.logged.host, event.tick - 1)
         yield from self._left_out(event, before)
         yield from self._without_events(event)
-        back = _gone_back(event, before.event if before is not None else None)
+        back = _counted_less(event, before.event if before is not None else None)
         if back:
             assert before is not None
-            yield f"it goes back: {_some(back, lambda other: _went_back(event, before.event, other))}"
+            yield f"it goes back: {_some(back, lambda other: _decrease(event, before.event, other))}"
         known = [self._known(host, count) for host, count in event.clock.items() if host != event.logged.host]
         others = [each for each in known if each is not None]
         yield from _received_early(event, others)
-        yield from _not_brought_along(event, before, back, others)
+        yield from _lost_knowledge(event, before, back, others)
 
     def _known(self, host: str, count: int) -> _Peaks | None:
         """Return the peaks of the events of `host` that a clock with this `count` knows of."""
@@ -88,7 +88,7 @@ class Rules:
 def _peaks(chain: Iterable[Event]) -> Iterator[_Peaks]:
     peaks: _Peaks | None = None
     for event in chain:
-        more = _gone_back(event, peaks)
+        more = _counted_less(event, peaks)
         if peaks is None or not more:
             peaks = _Peaks(event, event.clock, {})
         else:
@@ -97,7 +97,7 @@ def _peaks(chain: Iterable[Event]) -> Iterator[_Peaks]:
         yield peaks
 
 
-def _gone_back(event: Event, before: Event | _Peaks | None) -> list[str]:
+def _counted_less(event: Event, before: Event | _Peaks | None) -> list[str]:
     """Return the hosts of which `event` counts less than `before`."""
     if before is None:
         return []
@@ -113,7 +113,7 @@ def _received_early(event: Event, known: list[_Peaks]) -> Iterator[str]:
         yield f"received before it was sent: it knows of {_some(early, _which, ', ')}, which {verb} of it"
 
 
-def _not_brought_along(event: Event, before: _Peaks | None, back: list[str], known: list[_Peaks]) -> Iterator[str]:
+def _lost_knowledge(event: Event, before: _Peaks | None, back: list[str], known: list[_Peaks]) -> Iterator[str]:
     """Find hosts of which `event` counts less than an event that it knows of; each once, as there may be many.
 
     Hosts in `back`, where it counts less than the previous event at its host, were reported already.
@@ -121,7 +121,7 @@ def _not_brought_along(event: Event, before: _Peaks | None, back: list[str], kno
     clock = event.clock
     lacking: dict[str, Event] = {}
     if before is not None:
-        lacking |= {other: before.who_counted(other) for other in _gone_back(event, before) if other not in back}
+        lacking |= {other: before.who_counted(other) for other in _counted_less(event, before) if other not in back}
     for peaks in known:
         for other in [other for other, count in peaks.clock.items() if clock.get(other, 0) < count]:
             if other != event.logged.host and other not in lacking:
@@ -130,7 +130,7 @@ def _not_brought_along(event: Event, before: _Peaks | None, back: list[str], kno
         yield f"it knows of {_some(list(lacking), lambda other: _lack(lacking[other], other, clock))}"
 
 
-def _went_back(event: Event, before: Event, other: str) -> str:
+def _decrease(event: Event, before: Event, other: str) -> str:
     here = event.clock.get(other, 0)
     return f"{_short(other)} was at {before.clock[other]} in line {before.logged.line}, and is at {here} here"
 

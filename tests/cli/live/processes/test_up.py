@@ -119,7 +119,7 @@ def test_children_end_when_their_parent_is_killed(tmp_path):
         for pid, pidfd in zip(pids, watched, strict=True):
             poll = select.poll()
             poll.register(pidfd, select.POLLIN)
-            assert poll.poll(30_000), f"child {pid} lives on"
+            assert poll.poll(30_000), f"child {pid} still runs"
             os.close(pidfd)
 
 

@@ -4,7 +4,7 @@ import pytest
 from tests.cli.command_line import refused, run
 from tests.traces.test_clock_logs import LOG
 
-from strobe.cli.traces.trace_import import _Looking
+from strobe.cli.traces.trace_import import _SearchProgress
 from strobe.errors import UsageError
 
 
@@ -105,7 +105,7 @@ def test_lines_without_events_may_be_long(log):
 
 
 def test_a_line_that_is_too_long_for_the_default_is_named():
-    progress = _Looking("my.log", by_default=True)
+    progress = _SearchProgress("my.log", by_default=True)
     progress(6)
     progress.check()
     progress(6)

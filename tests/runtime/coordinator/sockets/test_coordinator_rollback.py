@@ -61,7 +61,7 @@ def test_R1_a_process_without_state_rolls_all_back_to_the_newest_snapshot(tmp_pa
             assert orders[0].view.number == 2
             other = Store.open(tmp_path / "store")
             committed_at = other.state().committed[snapshot].position
-            assert {one.commit for one in orders} == {other.entry_ref(committed_at)}, "each is told where to read"
+            assert {one.commit for one in orders} == {other.entry_ref(committed_at)}, "each names the entry to read"
             # The new epoch comes after the requests of the aborted snapshot, and before any new message.
             kinds = [type(message) for message in a.received]
             assert kinds.index(RestoreState, 3) > kinds.index(RequestRecording)

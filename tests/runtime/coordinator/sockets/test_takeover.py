@@ -192,7 +192,7 @@ async def meet_lower_term(directory: Path) -> None:
         assert host.timeline is timeline
 
 
-def test_S1_a_node_does_not_obey_a_coordinator_of_a_lower_term(
+def test_S1_a_node_refuses_orders_of_a_coordinator_of_a_lower_term(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """S1: it continues with its state, and looks for the leading coordinator."""
@@ -200,7 +200,7 @@ def test_S1_a_node_does_not_obey_a_coordinator_of_a_lower_term(
     assert caplog.text.count("one of term 3 has taken over from it") == 1
 
 
-def test_the_check_detects_a_node_that_obeys_a_lower_term(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_detects_a_node_that_follows_a_lower_term(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         NodeRegistration, "accept", mutant(NodeRegistration.accept, "welcome.term < self._term", "False")
     )

@@ -14,12 +14,12 @@ from strobe.runtime.messages.api_documents import COMMITTED
 # A judge: the first snapshot holds, the second is violated, and it hangs on the third.
 SCRIPT = """
 import json, sys, time
-def say(document): print(json.dumps(document), flush=True)
-say({"conditions": ["conserved"]})
+def send(document): print(json.dumps(document), flush=True)
+send({"conditions": ["conserved"]})
 verdicts = [{"verdict": "holds", "expected": "8", "found": "8"}, {"verdict": "violated", "expected": "8", "found": "7"}]
 for line in sys.stdin:
     if not verdicts: time.sleep(1000)
-    say({"snapshot": json.loads(line)["snapshot"], "verdicts": {"conserved": verdicts.pop(0)}})
+    send({"snapshot": json.loads(line)["snapshot"], "verdicts": {"conserved": verdicts.pop(0)}})
 """
 JUDGE = [sys.executable, "-c", SCRIPT]
 

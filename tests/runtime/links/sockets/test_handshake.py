@@ -68,7 +68,7 @@ def test_a_refusal_by_a_stranger_does_not_hold_at_a_new_address(reason: str) -> 
         source.outgoing_link.reach((LOCAL, stranger.port))
         await until(lambda: source.refusals)
         source.outgoing_link.reach((LOCAL, stranger.port))
-        assert source.outgoing_link.refusal is not None, "that one has said all that it has to say"
+        assert source.outgoing_link.refusal is not None, "a refused link sends nothing more"
         source.outgoing_link.reach((LOCAL, listener.port))
         await until(lambda: target.heard)
         assert source.outgoing_link.refusal is None

@@ -52,7 +52,7 @@ RULES: dict[str, tuple[MakeFrame, str]] = {
     "a gap": (messages(3), "message 5 arrived, but 2 was expected (3 missing: a gap or a reordering)"),
     "far ahead": (messages((1 << 64) - 3), "message 18446744073709551615 arrived, but 2 was expected"),
     "again": (messages(-1), "message 1 arrived again or out of order: 2 was expected (duplicate)"),
-    "of a later view": (messages(view=2), "a frame of view 2 came before it"),
+    "of a later view": (messages(view=2), "a frame of view 2 arrived before it"),
     "of a cut": (messages(index=(1 << 64) - 1), "the cut index of a frame leaps to 18446744073709551615"),
     "a type": (messages(content="text"), "a message from a is not one of the types in `messages`: Expected `int`, got"),
     "marker of a later view": (marker(2), "a marker of view 2 arrived before that view"),

@@ -165,7 +165,7 @@ def test_R2_a_commit_received_with_a_rollback_releases_its_output(tmp_path: Path
             a, _ = await coordinator.started("a", "b")
             acting(a).emit("said")
             begun = coordinator.ask("a")
-            taken = await coordinator.commit(begun, tell=False)
+            taken = await coordinator.commit(begun, report=False)
             acting(a).emit("said later")
             link = coordinator.links["a"]
             link.send(ReportOutcome("a", begun.snapshot, True), coordinator.order("a", 2, taken))

@@ -21,22 +21,22 @@ from strobe.traces.segments import TraceSegment
 Traces = dict[str, list[TraceSegment]]
 
 
-def name_lives(found: Iterable[list[TraceSegment]]) -> tuple[Traces, list[list[str]]]:
+def name_incarnations(found: Iterable[list[TraceSegment]]) -> tuple[Traces, list[list[str]]]:
     """Return the segments of each incarnation by its name, and the names of processes with several, in their order."""
-    lives: dict[str, list[list[TraceSegment]]] = {}
+    incarnations: dict[str, list[list[TraceSegment]]] = {}
     for segments in sorted(found, key=lambda segments: segments[0].header.joined):
-        lives.setdefault(segments[0].header.process, []).append(segments)
-    named = {process: _names(process, len(some), lives) for process, some in sorted(lives.items())}
+        incarnations.setdefault(segments[0].header.process, []).append(segments)
+    named = {process: _names(process, len(some), incarnations) for process, some in sorted(incarnations.items())}
     ends = {
         (channel.id, process): name
-        for process, some in lives.items()
+        for process, some in incarnations.items()
         for name, segments in zip(named[process], some, strict=True)
         for channel in segments[-1].header.channels
     }
     traces = {
-        name: [_of_life(segment, name, ends) for segment in segments]
+        name: [_of_incarnation(segment, name, ends) for segment in segments]
         for process, names in named.items()
-        for name, segments in zip(names, lives[process], strict=True)
+        for name, segments in zip(names, incarnations[process], strict=True)
     }
     return traces, [names for names in named.values() if len(names) > 1]
 
@@ -69,7 +69,7 @@ def _names(process: str, count: int, taken: Mapping[str, object]) -> list[str]:
     return names
 
 
-def _of_life(segment: TraceSegment, name: str, ends: Mapping[tuple[str, str], str]) -> TraceSegment:
+def _of_incarnation(segment: TraceSegment, name: str, ends: Mapping[tuple[str, str], str]) -> TraceSegment:
     """Return `segment` with the names of incarnations, also at the other ends of its channels."""
 
     def end(channel: ChannelSpec, process: str) -> str:
