@@ -182,6 +182,7 @@ class Node:
             return
         if self.outside.restored.setdefault(order.epoch, (order.restored, order.view)) != (order.restored, order.view):
             raise Wrong(f"of epoch {order.epoch}, {self.process} has another order than the others: {order}")
+        self.newest = order.newest or self.newest
         file, had_state = self.file, self.epoch > 0
         self._begin(order.epoch, order.view)
         if order.restored is not None:

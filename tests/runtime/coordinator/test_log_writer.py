@@ -67,7 +67,7 @@ def test_S1_the_choice_waits_while_an_older_copy_is_in_place(replaced: Replaced,
     """Before, the newest snapshot was passed over as corrupt, or, if requested by name, refused."""
     replaced.put_copy()
     assert replaced.choose(replaced.second if by_name else None) == [SnapshotChosen(replaced.second, VIEW)]
-    assert any("as in an older copy of the store; put the newer one back" in one for one in replaced.problems)
+    assert any("holds an older copy of that store" in one for one in replaced.problems)
 
 
 def test_S1_an_older_copy_that_was_in_place_for_a_moment_changes_no_choice(
@@ -87,6 +87,16 @@ def test_S1_an_older_copy_that_was_in_place_for_a_moment_changes_no_choice(
     monkeypatch.setattr(log_writer, "choose", during_a_swap)
     assert replaced.choose() == [SnapshotChosen(replaced.second, VIEW)]
     assert replaced.problems == []
+
+
+def test_S1_a_coordinator_that_starts_waits_while_an_older_copy_is_in_place(replaced: Replaced) -> None:
+    """It has read the log, and then finds less of it. Before, it ended with that error, and `strobe up` with it."""
+    replaced.put_copy()
+    replaced.log.lead("alpha")
+    assert any("holds an older copy of that store" in one for one in replaced.problems)
+    leader = Store.open(replaced.log.store.url).state().term
+    assert leader is not None
+    assert leader.coordinator == "alpha"
 
 
 def damage(path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.storage.samples import begin, commit, sample
 
-from strobe.errors import StoreCorrupt, StoreError
+from strobe.errors import StoreAway, StoreCorrupt, StoreError
 from strobe.protocol.values.log_entries import Abort, Entry, EpochStart, Pin, Remove
 from strobe.storage import CommitStep, LogState, Store, collect
 from strobe.storage.content.manifests import blobs_of
@@ -255,7 +255,7 @@ def test_E8_nothing_of_an_older_copy_in_the_place_of_the_store_is_removed(store:
     Path(store.url).rename(tmp_path / "newer")
     (tmp_path / "copy").rename(store.url)
     before = {path.relative_to(store.url) for path in Path(store.url).rglob("*")}
-    with pytest.raises(StoreCorrupt, match="as in an older copy of the store"):
+    with pytest.raises(StoreAway, match="holds an older copy of that store"):
         collect(store)
     assert {path.relative_to(store.url) for path in Path(store.url).rglob("*")} == before
     assert Store.open(store.url).load(first) == sample(1)

@@ -290,7 +290,7 @@ class ChooseSnapshot(msgspec.Struct, frozen=True):
 class RestoreState(msgspec.Struct, frozen=True):
     """Order `process` to restore its state from `restored`, in a new epoch; None: start from the beginning (R1).
 
-    `commit` is the log entry that committed it; None: it must be searched for.
+    `commit` is the log entry that committed it; None: it must be searched for. `newest` is the newest log entry.
     """
 
     process: Name
@@ -299,6 +299,7 @@ class RestoreState(msgspec.Struct, frozen=True):
     restored: PrintedId | None
     fork: bool = False
     commit: EntryRef | None = None
+    newest: EntryRef | None = None
 
 
 class Reset(msgspec.Struct, frozen=True):

@@ -330,7 +330,9 @@ class Coordinator:
             case RestoreState():
                 # With the position of its commit, each node reads one entry instead of the whole log.
                 commit = self.origin.commit if self.origin is not None else None
-                self.members.send(effect.process, msgspec.structs.replace(effect, commit=commit))
+                # From its first moment in the epoch, the node names an entry that only this history has.
+                newest = self.store.durable_entry
+                self.members.send(effect.process, msgspec.structs.replace(effect, commit=commit, newest=newest))
             case _:
                 self.members.send(effect.process, effect)
 

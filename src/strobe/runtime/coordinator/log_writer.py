@@ -139,8 +139,7 @@ class CoordinatorLog:
     def open(self, identity: str = "", create: bool = False, known: EntryRef | None = None) -> None:
         """Open the store with this identity, waiting for it. Without an identity: the existing store, or StoreMissing.
 
-        `create`: make a store if there is none. `known`: the log must have this entry; a copy without it is not
-        accepted.
+        `create`: make a store if there is none. `known`: the log must have this entry; a copy without it is refused.
         """
 
         def attempt() -> Store:
@@ -351,10 +350,11 @@ class CoordinatorLog:
             return done
 
     def _away(self) -> StoreError | None:
-        """Return the error if the store is missing: it explains any other failure."""
+        """Return the error if the store is missing, or an older copy is in its place: it explains any other failure."""
         try:
             if self._opened:
                 self.store.require()
+                self.store.require_known_end()
         except StoreError as error:
             return error
         return None

@@ -209,6 +209,7 @@ class Host:
                 if self.timeline is not None:
                     self.timeline.reach_peers(order.addresses, order.members)
             case RestoreState():
+                self._registration.newest = order.newest or self._registration.newest
                 self._restore(order)
             case Reset():
                 self._reset()

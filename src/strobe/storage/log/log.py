@@ -245,6 +245,12 @@ class Log:
         return EntryRef(position, self._checksums[position])
 
     @property
+    def newest(self) -> EntryRef | None:
+        """The newest entry that was read; None if there is none, or if it was fenced off."""
+        position = len(self._checksums)
+        return self.ref(position - 1) if position and self._previous(position) is not None else None
+
+    @property
     def durable(self) -> EntryRef | None:
         """The newest entry that is known to be on disk, if it was read."""
         position = self._durable - 1
@@ -345,10 +351,6 @@ class Log:
                 raise StoreCorrupt(self._backend.url, entry_name(end), gap.problem)
             self._is_listed = True
 
-    def require_known_end(self) -> None:
-        """Raise StoreCorrupt unless the newest entry that was read is still there: in an older copy it is not."""
-        self._check_predecessor(len(self._checksums))
-
     def _check_predecessor(self, position: int) -> None:
         """Check that the previous entry still exists, so that a truncated log is never continued."""
         if position and self._previous(position) is not None:
@@ -378,10 +380,7 @@ def _match(held: bool) -> EntryMatch:
 
 
 class _Checksums:
-    """Checksums by position, in one compact byte array, because a log has millions of entries.
-
-    If the log starts from a checkpoint, the first checksum is that of the entry before `base`.
-    """
+    """Checksums by position in one byte array, since a log has millions of entries; the first is that of `base` - 1."""
 
     def __init__(self, base: int = 0, previous: str = "") -> None:
         self.base = base

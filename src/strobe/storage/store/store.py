@@ -32,7 +32,7 @@ from strobe.storage.files.header import StoreGuard, create_header, read_header
 from strobe.storage.files.layout import HEADER
 from strobe.storage.files.urls import backend_at
 from strobe.storage.log.log import EntryMatch, Log
-from strobe.storage.log.log_end import last_position, probed_end, require_present
+from strobe.storage.log.log_end import last_position, probed_end, require_entry, require_present
 from strobe.storage.store.integrity import Problem, verify_bytes
 from strobe.storage.store.snapshot_names import resolve
 
@@ -138,8 +138,9 @@ class Store:
         self._log.require_lead()
 
     def require_known_end(self) -> None:
-        """Raise StoreCorrupt if an older copy of the store is in its place."""
-        self._log.require_known_end()
+        """Raise StoreAway or LogReplaced if the newest entry that was read is not there, as in an older copy."""
+        if self._log.newest is not None:
+            require_entry(self.backend, self.header.store, self._log.newest)
 
     def resume(self) -> Loaded | None:
         """Start from the newest usable checkpoint, before the log is read; return it, if any."""

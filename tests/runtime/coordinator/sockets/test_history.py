@@ -9,7 +9,7 @@ from tests.storage.samples import begin
 
 from strobe.errors import StoreError
 from strobe.protocol.coordinator.messages import RestoreState
-from strobe.protocol.values.log_entries import EntryRef
+from strobe.protocol.values.log_entries import EntryRef, EpochStart
 from strobe.runtime.messages.control import HeartbeatHeard, Refused, Welcome
 from strobe.storage import Store
 from strobe.storage.checkpoints import checkpoint_writer
@@ -41,6 +41,23 @@ def test_S1_nodes_receive_the_newest_entry_and_register_with_it(tmp_path: Path) 
         async with running(tmp_path / "store") as coordinator:
             assert await admitted(coordinator, newest) is None
             assert coordinator.coordinator.lifecycle.epoch == 1
+
+    asyncio.run(scenario())
+
+
+def test_S1_the_order_to_begin_an_epoch_names_an_entry_of_it(tmp_path: Path) -> None:
+    """Without it, a node that ran on a copy for a moment knows only entries that the real log has, too."""
+
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            a = await coordinator.node("a")
+            await coordinator.node("b")
+            order = await a.start_as_ordered()
+            start = next(
+                at for at, entry in Store.open(tmp_path / "store").read_log(0) if isinstance(entry, EpochStart)
+            )
+            assert order.newest is not None
+            assert order.newest.position >= start
 
     asyncio.run(scenario())
 

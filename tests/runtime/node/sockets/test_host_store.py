@@ -28,6 +28,7 @@ from strobe.protocol.coordinator.messages import (
     Reset,
 )
 from strobe.protocol.process.first_view import first_view
+from strobe.protocol.values.log_entries import EntryRef
 from strobe.runtime.connectors.file_sink import FileSink
 from strobe.runtime.connectors.sink_staging import Staging
 from strobe.runtime.links.codec import Hello
@@ -104,6 +105,19 @@ def test_S1_a_node_waits_while_an_older_copy_of_the_store_is_in_its_place(tmp_pa
             for link in (a, b):
                 await link.handle(Drained)
                 assert not link.said(Failed)
+
+    run(scenario())
+
+
+def test_S1_a_node_registers_again_with_the_entry_that_its_order_named(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with coordinating(tmp_path, pair()) as coordinator:
+            await coordinator.started("a", "b")
+            first, newest = coordinator.links["a"], EntryRef(7, "7" * 64)
+            first.send(coordinator.order("a", 2, None, newest=newest))
+            await first.handle(Drained)
+            first.writer.close()
+            assert (await coordinator.registered("a", after=first)).register.newest == newest
 
     run(scenario())
 
