@@ -114,7 +114,9 @@ class Checkpointer:
         if isinstance(entry, Commit):
             complete = state.committed.get(entry.snapshot)
             if complete is not None and complete.position == position:
-                self._rows.append(CommitRow.of(position, entry.snapshot, taken.checksum, entry.at_us, entry.manifest))
+                manifest, begin = entry.manifest, complete.begin
+                row = CommitRow.of(position, entry.snapshot, taken.checksum, entry.at_us, manifest, begin)
+                self._rows.append(row)
         elif isinstance(entry, Remove) and next_entry.removes:
             self._removed_at[entry.snapshot] = position
         # After an entry that was fenced off, there is no checksum to continue the chain from.

@@ -62,7 +62,9 @@ class CommitRow(msgspec.Struct, frozen=True):
     summary: Summary | None = None
 
     @classmethod
-    def of(cls, position: int, snapshot: str, checksum: str, at_us: int, manifest: Manifest) -> "CommitRow":
+    def of(
+        cls, position: int, snapshot: str, checksum: str, at_us: int, manifest: Manifest, begin: int | None
+    ) -> "CommitRow":
         refs = list(blobs_of(manifest))
         return cls(
             position,
@@ -72,7 +74,7 @@ class CommitRow(msgspec.Struct, frozen=True):
             at_us,
             total(ref.bytes for ref in refs),
             tuple((ref.begin, bytes.fromhex(ref.blake3)) for ref in refs),
-            summarize(manifest),
+            summarize(manifest, begin),
         )
 
     def without_details(self) -> "CommitRow":

@@ -45,7 +45,10 @@ def written_bytes(record: ProcessRecord, begin: int) -> int:
 
 
 class Summary(msgspec.Struct, frozen=True, array_like=True):
-    """`pause_us` is the longest pause of a process."""
+    """`pause_us` is the longest pause of a process.
+
+    `written_bytes` is None if the log position of the snapshot's begin is not known, as in older checkpoints.
+    """
 
     protocol: Name
     initiators: tuple[Name, ...]
@@ -57,6 +60,7 @@ class Summary(msgspec.Struct, frozen=True, array_like=True):
     pause_us: Count
     durations_us: dict[Name, Count]
     parent: PrintedId | None
+    written_bytes: Count | None = None
 
 
 def total(numbers: Iterable[int]) -> int:
@@ -64,9 +68,10 @@ def total(numbers: Iterable[int]) -> int:
     return min(max(sum(numbers), 0), COUNT_MAX)
 
 
-def summarize(manifest: Manifest) -> Summary:
-    """Return the summary of the snapshot with this manifest."""
+def summarize(manifest: Manifest, begin: int | None = None) -> Summary:
+    """Return the summary of the snapshot with this manifest, which was begun at log position `begin`."""
     size = sizes(manifest.processes)
+    written = (written_bytes(record, begin) for record in manifest.processes.values()) if begin is not None else None
     return Summary(
         manifest.protocol,
         manifest.initiators,
@@ -78,4 +83,5 @@ def summarize(manifest: Manifest) -> Summary:
         max((record.pause_us for record in manifest.processes.values()), default=0),
         {process: record.duration_us for process, record in manifest.processes.items()},
         manifest.parent,
+        total(written) if written is not None else None,
     )

@@ -95,7 +95,8 @@ class StoredRows(Protocol):
 class Committed(msgspec.Struct, frozen=True):
     """A complete snapshot. `position` is the log position of its commit, and the offset for readers of the log.
 
-    `rows` are the stored rows of the checkpoint that it was loaded from; None if its entry was read.
+    `rows` are the stored rows of the checkpoint that it was loaded from; None if its entry was read. `begin` is the
+    position of its begin, if that was read too.
     """
 
     position: int
@@ -104,6 +105,7 @@ class Committed(msgspec.Struct, frozen=True):
     manifests: Manifests
     read_blobs: str = ""
     rows: StoredRows | None = None
+    begin: int | None = None
 
     @property
     def manifest(self) -> Manifest:
@@ -118,7 +120,7 @@ class Committed(msgspec.Struct, frozen=True):
     @property
     def summary(self) -> Summary:
         """Its summary for lists."""
-        return summarize(self.manifest) if self.rows is None else self.rows.summary(self.position)
+        return summarize(self.manifest, self.begin) if self.rows is None else self.rows.summary(self.position)
 
 
 def blob_key(begin: int, digest: str) -> str:
@@ -248,18 +250,19 @@ class LogState:
 
     def _commit(self, position: int, entry: Commit) -> None:
         if entry.snapshot in self.open and entry.manifest.epoch == SnapshotId.parse(entry.snapshot).epoch:
+            begin = self.open[entry.snapshot].position
             self._close(entry.snapshot)
-            self.committed[entry.snapshot] = self._keep(position, entry)
+            self.committed[entry.snapshot] = self._keep(position, entry, begin)
             if entry.manifest.epoch == self.epoch:
                 self.restored = None
 
-    def _keep(self, position: int, entry: Commit) -> Committed:
+    def _keep(self, position: int, entry: Commit, begin: int) -> Committed:
         manifest = entry.manifest
         self.manifests.add(position, manifest)
         blobs = blob_keys(manifest)
         # Consecutive snapshots of an idle system have the same blobs.
         self._last_blobs = self._last_blobs if blobs == self._last_blobs else blobs
-        return Committed(position, manifest.started_us, entry.at_us, self.manifests, self._last_blobs)
+        return Committed(position, manifest.started_us, entry.at_us, self.manifests, self._last_blobs, begin=begin)
 
     def _abort(self, snapshot: str, reason: str) -> None:
         if snapshot in self.open:

@@ -52,6 +52,15 @@ def known(complete: Committed, kind: str) -> tuple[Any, ...]:
     return (*times, *details, complete.manifest)
 
 
+def written_unknown(found: dict[str, Any]) -> dict[str, Any]:
+    """Return the same without the numbers of bytes written."""
+    rows = [
+        (snapshot, (*times, blobs, msgspec.structs.replace(summary, written_bytes=None), manifest))
+        for snapshot, (*times, blobs, summary, manifest) in found["committed"]
+    ]
+    return found | {"committed": rows}
+
+
 def whole(root: Path) -> LogState:
     """Return the fold of all entries."""
     copy = root.with_name("without")
@@ -207,7 +216,12 @@ def test_a_damaged_or_missing_segment_is_skipped_with_a_warning(
         raw = path.read_bytes()
         for damaged in (raw[:-1], raw[:-1] + bytes([raw[-1] ^ 1]), None):
             path.write_bytes(damaged) if damaged is not None else path.unlink()
-            assert everything(Store.open(root).state()) == expected
+            found = everything(Store.open(root).state())
+            if path.suffix == ".details":  # the commits' own entries do not have the positions of their begins
+                assert found["committed"] != expected["committed"]
+                assert written_unknown(found) == written_unknown(expected)
+            else:
+                assert found == expected
             assert [problem.place for problem in problems(Store.open(root))] == [f"{CHECKPOINTS}/{path.name}"]
         path.write_bytes(raw)
     assert "cannot be used" in caplog.text
