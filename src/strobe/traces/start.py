@@ -13,6 +13,7 @@ from typing import NamedTuple
 from strobe.causality.trace_lines import TraceStart
 from strobe.errors import UsageError
 from strobe.protocol import ChannelSpec
+from strobe.protocol.values.ids import is_named
 from strobe.traces.segments import CLOSED, Counts, Received, TraceSegment
 
 NONE_RECEIVED = Received()
@@ -45,8 +46,12 @@ def choose_start(
     With `since`, the start at that snapshot; with `among`, the beginning or one of these.
     """
     latest: Start | None = None
-    for start in reversed(list(_starts(traces, channels))):
-        if since is not None and start.snapshot != since:
+    starts = list(_starts(traces, channels))
+    named = {start.snapshot for start in starts if since is not None and is_named(start.snapshot, since)}
+    if len(named) > 1:
+        raise UsageError(f"{since} may be any of {', '.join(sorted(map(str, named)))}; give the whole id")
+    for start in reversed(starts):
+        if since is not None and start.snapshot not in named:
             continue
         if among is not None and start.snapshot is not None and start.snapshot not in among:
             continue

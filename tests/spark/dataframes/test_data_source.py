@@ -11,6 +11,7 @@ from tests.spark.generate import good_snapshots
 from tests.spark.stores import commit, damage, store_with
 
 from strobe.errors import StoreFormatError
+from strobe.protocol.values.ids import short_name
 from strobe.protocol.values.log_entries import Pin
 from strobe.spark.dataframes.data_source import FilteringReader, StrobeReader
 from strobe.spark.dataframes.source_options import SourceOptions
@@ -34,6 +35,7 @@ def test_only_the_requested_rows_are_read(spark: SparkSession, tmp_path: Path) -
     store = store_with(tmp_path / "store", [first, second])
     assert ids_of(load(spark, store.url, "snapshots")) == {str(first.id), str(second.id)}
     assert ids_of(load(spark, store.url, "frontiers", snapshot=str(second.id))) == {str(second.id)}
+    assert ids_of(load(spark, store.url, "frontiers", snapshot=short_name(str(second.id)))) == {str(second.id)}
     assert ids_of(load(spark, store.url, "snapshots", endingPosition="2")) == {str(first.id)}
     processes = load(spark, store.url, "fragments", process="a").select(c.PROCESS).distinct().collect()
     assert [tuple(row) for row in processes] == [("a",)]
@@ -50,6 +52,10 @@ def test_filters_are_pushed_down_on_request(spark: SparkSession, tmp_path: Path)
     later = GreaterThan(("position",), 3)
     assert list(reader.pushFilters([EqualTo((c.SNAPSHOT_ID,), wanted), EqualTo((c.PROCESS,), "a"), later])) == [later]
     assert (reader.asked.snapshots, reader.asked.request.process) == ({wanted}, "a")
+    short = SourceOptions.parse({"path": store.url, "table": "snapshots", "snapshot": short_name(wanted)})
+    narrowed = short.narrowed(c.SNAPSHOT_ID, (wanted, store.list()[0][1]))
+    assert narrowed is not None
+    assert narrowed.snapshots == {wanted}
 
 
 def test_filters_are_not_pushed_down_by_default(spark: SparkSession, tmp_path: Path) -> None:

@@ -2,12 +2,15 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.storage.samples import begin, commit, sample, sample_id
 
 from strobe.errors import SnapshotIncomplete, SnapshotNotFound
-from strobe.protocol.values.log_entries import Abort, Remove
+from strobe.protocol.values.ids import SnapshotId
+from strobe.protocol.values.log_entries import Abort, Begin, Remove
 from strobe.storage import Store
+from strobe.storage.store.snapshot_names import printed_names
 
 
 @pytest.fixture
@@ -61,3 +64,45 @@ def test_of_many_snapshots_only_the_newest_are_named(store: Store) -> None:
         commit(store, sample(counter))
     with pytest.raises(SnapshotNotFound, match=f"{sample_id(39)} and 8 older"):
         store.resolve("nothing")
+
+
+def test_a_short_id_is_resolved(store: Store) -> None:
+    assert store.resolve("1.12") == store.resolve("001.0012") == str(sample_id(12))
+    for name in ("1.3", "2.1", "1.", "1.1.1"):
+        with pytest.raises(SnapshotNotFound, match="no such snapshot"):
+            store.resolve(name)
+
+
+def test_a_short_id_of_two_snapshots_is_refused_and_not_printed(store: Store) -> None:
+    twin = str(SnapshotId(1, 2, "b"))
+    open_another(store, twin)
+    fragments = {
+        name: msgspec.structs.replace(fragment, snapshot=SnapshotId(1, 2, "b"))
+        for name, fragment in sample(2).fragments.items()
+    }
+    manifest = store.write_snapshot(msgspec.structs.replace(sample(2), id=SnapshotId(1, 2, "b"), fragments=fragments))
+    store.commit(twin, manifest, store.state().next_position, 0)
+    with pytest.raises(SnapshotNotFound, match=f"2 snapshots have this number .{sample_id(2)}, {twin}"):
+        store.resolve("1.2")
+    shown = printed_names(store.state())
+    assert [shown(name) for name in store.state().committed] == ["1.1", str(sample_id(2)), "1.12", twin]
+
+
+def test_a_short_id_finds_incomplete_snapshots_too(store: Store) -> None:
+    aborted, opened = begin(store, 20), begin(store, 21)
+    removed = str(sample_id(1))
+    store.append(Abort(aborted, "process b crashed", 0), store.state().next_position)
+    store.append(Remove(removed, "retention", 0), store.state().next_position)
+    with pytest.raises(SnapshotIncomplete, match=f"{aborted}: was aborted: process b crashed"):
+        store.resolve("1.20")
+    with pytest.raises(SnapshotIncomplete, match=f"{opened}: has begun"):
+        store.resolve("1.21")
+    with pytest.raises(SnapshotNotFound, match="removed: retention"):
+        store.resolve("1.1")
+    open_another(store, str(SnapshotId(1, 20, "b")))
+    shown = printed_names(store.state(), [aborted, opened, removed])
+    assert [shown(name) for name in (aborted, opened, removed)] == [aborted, "1.21", "1.1"]
+
+
+def open_another(store: Store, snapshot: str) -> None:
+    store.append(Begin(snapshot, 1, sample(2).protocol, ("b",), 0), store.state().next_position)

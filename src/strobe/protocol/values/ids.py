@@ -3,9 +3,13 @@
 The counter is a logical clock: the initiator takes one more than the highest counter it has seen. So a snapshot begun
 by a process that knew of another one sorts after it. Two initiators that do not know of each other may take the same
 counter; the ids then differ in the initiator's name.
+
+People type and read a short form, `1.7` for epoch 1 and counter 7, if only one snapshot has this number.
 """
 
 import re
+from collections import Counter
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -16,6 +20,7 @@ from strobe.protocol.values.bounds import COUNT_MAX, Count
 COORDINATOR = "coordinator"
 """The initiator in ids that the sequencer issued; no process may have this name."""
 
+_SHORT = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})")
 _PRINTED = re.compile(r"([0-9]{6,40})-([0-9]{8,40})-(.+)")
 
 
@@ -38,3 +43,36 @@ class SnapshotId(msgspec.Struct, frozen=True, order=True, array_like=True):
         if max(parsed.epoch, parsed.counter) > COUNT_MAX:
             raise UsageError(f"the snapshot id {shown(printed)} has a number beyond {COUNT_MAX}")
         return parsed
+
+
+def full_prefix(name: str) -> str:
+    """Return the beginning of the ids that `name` means: for `1.7` epoch 1 and counter 7, otherwise `name` itself."""
+    match = _SHORT.fullmatch(name)
+    return f"{int(match[1]):06d}-{int(match[2]):08d}-" if match else name
+
+
+def number_prefix(snapshot: str) -> str:
+    """Return the beginning of an id, without its initiator."""
+    epoch, counter, _ = snapshot.split("-", 2)
+    return f"{epoch}-{counter}-"
+
+
+def is_named(snapshot: str | None, name: str) -> bool:
+    """Return whether `name` is this id, whole or short."""
+    return snapshot is not None and name in (snapshot, short_name(snapshot))
+
+
+def short_name(snapshot: str) -> str:
+    """Return the short form of an id, which may be that of others as well."""
+    epoch, counter, _ = snapshot.split("-", 2)
+    return f"{int(epoch)}.{int(counter)}"
+
+
+def short_names(snapshots: Iterable[str]) -> Callable[[str], str]:
+    """Return a function that shortens each of these ids to `1.7`; ids with the same number stay as they are."""
+    times = Counter(map(number_prefix, snapshots))
+
+    def shorten(snapshot: str) -> str:
+        return short_name(snapshot) if times[number_prefix(snapshot)] == 1 else snapshot
+
+    return shorten

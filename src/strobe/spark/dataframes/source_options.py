@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import msgspec
 
 from strobe.errors import UsageError
+from strobe.protocol.values.ids import short_name
 from strobe.spark.dataframes.reader import VERIFY_READ, VERIFY_SNAPSHOT, TableRequest
 from strobe.spark.schema import columns as c
 from strobe.storage.files.urls import canonical_url
@@ -70,15 +71,18 @@ class SourceOptions(msgspec.Struct, frozen=True):
     def narrowed(self, column: str, values: tuple[str, ...]) -> "SourceOptions | None":
         """Return these options limited to rows with one of `values` in `column`, or None if they cannot express it."""
         if column == c.SNAPSHOT_ID:
-            found = frozenset(values) if self.snapshots is None else self.snapshots & set(values)
-            return msgspec.structs.replace(self, snapshots=found)
+            return msgspec.structs.replace(self, snapshots=frozenset(filter(self._names, values)))
         if column == c.PROCESS and len(values) == 1 and self.request.process in (None, values[0]):
             return msgspec.structs.replace(self, request=msgspec.structs.replace(self.request, process=values[0]))
         return None
 
     def wants(self, snapshot_id: str) -> bool:
         """Return whether the snapshot is selected."""
-        return snapshot_id not in self.without and (self.snapshots is None or snapshot_id in self.snapshots)
+        return snapshot_id not in self.without and self._names(snapshot_id)
+
+    def _names(self, snapshot_id: str) -> bool:
+        """Return whether the option `snapshot` has the id, whole or short, or is not given."""
+        return self.snapshots is None or snapshot_id in self.snapshots or short_name(snapshot_id) in self.snapshots
 
 
 def _refuse_unknown(options: Mapping[str, str]) -> None:

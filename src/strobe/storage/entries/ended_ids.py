@@ -53,6 +53,14 @@ class EndedIds(Mapping[str, str]):
         self._runs.setdefault((epoch, initiator), []).append(run)
         self._count += run.last - run.first + 1
 
+    def numbered(self, prefix: str) -> Iterator[str]:
+        """Yield the ids that begin with this epoch and counter."""
+        epoch = int(prefix.split("-")[0])
+        for whose, initiator in self._runs:
+            snapshot = f"{prefix}{initiator}"
+            if whose == epoch and snapshot in self:
+                yield snapshot
+
     def copy(self) -> "EndedIds":
         other = EndedIds()
         other._runs = {whose: runs.copy() for whose, runs in self._runs.items()}

@@ -15,6 +15,7 @@ from strobe import Channel, Process, System
 from strobe.causality.cuts import check_cuts
 from strobe.errors import UsageError
 from strobe.protocol import ChannelSpec, Fragment, Frame, Frontier, InFlight, LocalState, SnapshotId
+from strobe.protocol.values.ids import short_name
 from strobe.runtime import FileSource
 from strobe.runtime.tracing import segment_writer
 from strobe.runtime.tracing.recorder import Tracer
@@ -205,6 +206,7 @@ class TestEpochs:
         tracer.close(wait=True)
         first = "000001-00000001-a"
         assert read_live_trace(tmp_path / "epoch-000001", since=first).trace.header.start.snapshot == first
+        assert read_live_trace(tmp_path / "epoch-000001", since=short_name(first)).trace.header.start.snapshot == first
 
     def test_a_process_begins_despite_unrelated_files_among_its_traces(self, tmp_path):
         (tmp_path / "epoch-000001").mkdir()
