@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from strobe.cli.arguments.stores import ApiOption, RunningStore, TimeoutOption, find_coordinator
-from strobe.cli.shell.commands import JsonOption, new_app
+from strobe.cli.shell.commands import SNAPSHOT_NAME, JsonOption, new_app
 from strobe.cli.shell.output import ProgressLine, print_json, print_line
 
 app = new_app()
@@ -13,7 +13,7 @@ app = new_app()
 
 @app.command()
 def restore(
-    id: Annotated[str, typer.Argument(metavar="[ID]", help="An id, its beginning, or latest.")] = "latest",  # noqa: A002
+    id: Annotated[str, typer.Argument(metavar="[ID]", help=SNAPSHOT_NAME)] = "latest",  # noqa: A002
     store: RunningStore = None,
     api: ApiOption = None,
     fork: Annotated[
@@ -30,7 +30,7 @@ def restore(
 
     \b
     Example:
-      strobe restore 000001-00000007 --store ./snapshots
+      strobe restore 1.7 --store ./snapshots
     """
     client = find_coordinator(store, api)
     with ProgressLine() as progress, progress.ticking("rolling back"):

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from strobe.cli.shell.output import Column, cell_of, count, note, size_text, table
+from strobe.protocol.values.ids import short_names
 from strobe.runtime.messages.api_documents import FinishedSnapshot, ProcessStatus, RollbackReport, Status, Trouble
 from strobe.runtime.messages.verdicts import ConditionStatus, ConditionVerdict
 from strobe.storage.inspection.verification import HOLDS, VIOLATED
@@ -200,10 +201,12 @@ def _processes(processes: list[ProcessStatus]) -> Any:
 
 
 def _snapshots(status: Status) -> Any:
+    name = short_names([*(one.id for one in status.finished), *(one.id for one in status.open)])
+
     def cells(one: FinishedSnapshot) -> Iterator[str]:
         stored = [part for part in one.parts if part.stored]
         slowest = max(stored, key=lambda part: part.duration_us, default=None)
-        yield one.id
+        yield name(one.id)
         yield one.outcome
         yield f"{one.duration_us / 1000:,.0f}"
         yield size_text(one.state_bytes)

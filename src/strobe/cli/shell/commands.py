@@ -54,6 +54,7 @@ COMMANDS = {
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on stdout; everything else goes to stderr.")
 ]
+SNAPSHOT_NAME = "An id, its short form (1.7: epoch 1, snapshot 7), its beginning, or latest."
 StoreOption = Annotated[
     str, typer.Option("--store", metavar="STORE", help="The store: a directory, or a URL such as s3://BUCKET/PREFIX.")
 ]

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from strobe.cli.shell.commands import JsonOption, StoreOption
+from strobe.cli.shell.commands import SNAPSHOT_NAME, JsonOption, StoreOption
 from strobe.cli.shell.output import Cell, Column, count, print_json, print_line, print_table, size_text
 from strobe.cli.snapshots.show import time_text, value_text
 from strobe.outside import shown_position
@@ -23,7 +23,7 @@ from strobe.storage.inspection.value_diff import ADDED, REMOVED, FieldChange
 FIELDS_MAX = 8
 _VALUE_MAX = 60
 
-_IDS = "an id, its beginning, or latest."
+_IDS = SNAPSHOT_NAME[0].lower() + SNAPSHOT_NAME[1:]
 
 
 def diff(
@@ -36,7 +36,7 @@ def diff(
 
     \b
     Example:
-      strobe snapshot diff 000001-00000001 latest --store ./strobe-demo
+      strobe snapshot diff 1.1 latest --store ./strobe-demo
     """
     opened = Store.open(store)
     difference = compare(opened, a, b)

@@ -9,10 +9,14 @@ from strobe.cli.snapshots.show import time_text
 from strobe.protocol.values.ids import SnapshotId
 from strobe.protocol.values.log_entries import Begin
 from strobe.storage import Committed, LogState, Store
+from strobe.storage.store.snapshot_names import Printed, printed_names
 
 
 class ListedSnapshot(msgspec.Struct, frozen=True):
-    """A snapshot as `list` shows it. An incomplete one has no sizes. `pause_us` is the longest pause of a process."""
+    """A snapshot as `list` shows it. An incomplete one has no sizes. `pause_us` is the longest pause of a process.
+
+    `written_bytes` leaves out what the snapshot shares with its parent; None if that is not known.
+    """
 
     id: str
     status: str
@@ -23,6 +27,7 @@ class ListedSnapshot(msgspec.Struct, frozen=True):
     started_us: int
     completed_us: int | None = None
     state_bytes: int | None = None
+    written_bytes: int | None = None
     in_flight_messages: int | None = None
     in_flight_bytes: int | None = None
     reason: str | None = None
@@ -82,12 +87,13 @@ def _other(state: LogState, position: int, begin: Begin) -> ListedSnapshot:
     )
 
 
-def print_listing(complete: list[ListedSnapshot], others: list[ListedSnapshot], total: int) -> None:
-    """Print a table of each kind; `total` is the number of complete snapshots."""
-    _print_complete(complete, total)
+def print_listing(complete: list[ListedSnapshot], others: list[ListedSnapshot], state: LogState) -> None:
+    """Print a table of each kind."""
+    name = printed_names(state, [one.id for one in others])
+    _print_complete(complete, len(state.committed), name)
     if others:
         print_line()
-        _print_others(others)
+        _print_others(others, name)
 
 
 def _complete(name: str, complete: Committed, pinned: bool) -> ListedSnapshot:
@@ -102,6 +108,7 @@ def _complete(name: str, complete: Committed, pinned: bool) -> ListedSnapshot:
         complete.started_us,
         summary.completed_us,
         summary.state_bytes,
+        summary.written_bytes,
         summary.in_flight_messages,
         summary.in_flight_bytes,
         epoch=SnapshotId.parse(name).epoch,
@@ -112,12 +119,12 @@ def _complete(name: str, complete: Committed, pinned: bool) -> ListedSnapshot:
     )
 
 
-def _print_complete(listed: list[ListedSnapshot], total: int) -> None:
+def _print_complete(listed: list[ListedSnapshot], total: int, name: Printed) -> None:
     if not listed:
         print_line("no complete snapshot")
         return
-    titles = ["view", "started", "ms", "state", "in flight", "pause ms"]
-    rows = [_complete_row(one) for one in listed]
+    titles = ["view", "started", "ms", "state", "written", "in flight", "pause ms"]
+    rows = [_complete_row(one, name) for one in listed]
     if not any(one.pause_us for one in listed):  # a simulation has none
         titles, rows = titles[:-1], [row[:-1] for row in rows]
     print_table([Column("snapshot", name=True), *(Column(title, number=True) for title in titles)], rows)
@@ -129,27 +136,28 @@ def _print_complete(listed: list[ListedSnapshot], total: int) -> None:
     print_line(f"{shown} by {protocols}; `in flight` as messages / bytes")
     for one in listed:
         if one.pinned:
-            print_line(f"pinned: {one.id}")
+            print_line(f"pinned: {name(one.id)}")
 
 
-def _complete_row(one: ListedSnapshot) -> list[str]:
+def _complete_row(one: ListedSnapshot, name: Printed) -> list[str]:
     assert one.completed_us is not None
     assert one.in_flight_bytes is not None
     return [
-        one.id,
+        name(one.id),
         str(one.view),
         time_text(one.started_us),
         f"{(one.completed_us - one.started_us) / 1000:,.1f}",
         size_text(one.state_bytes or 0),
+        size_text(one.written_bytes) if one.written_bytes is not None else "",
         f"{one.in_flight_messages:,} / {size_text(one.in_flight_bytes)}",
         f"{(one.pause_us or 0) / 1000:,.2f}",
     ]
 
 
-def _print_others(listed: list[ListedSnapshot]) -> None:
+def _print_others(listed: list[ListedSnapshot], name: Printed) -> None:
     rows = [
         [
-            one.id,
+            name(one.id),
             one.status,
             ",".join(one.initiators),
             str(one.log_position),

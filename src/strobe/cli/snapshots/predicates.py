@@ -8,7 +8,7 @@ import typer
 from strobe.causality.predicate_input import PredicateInput, predicate_input_of
 from strobe.causality.predicates import Deadlock, Garbage, Predicate, Termination, deadlock, garbage, termination
 from strobe.causality.proof import require
-from strobe.cli.shell.commands import JsonOption, StoreOption
+from strobe.cli.shell.commands import SNAPSHOT_NAME, JsonOption, StoreOption
 from strobe.cli.shell.output import Column, print_json, print_line, print_table
 from strobe.storage import Store
 
@@ -17,7 +17,7 @@ Found = Deadlock | Termination | Garbage
 
 def predicates(
     store: StoreOption,
-    id: Annotated[str, typer.Argument(metavar="[ID]", help="An id, its beginning, or latest.")] = "latest",  # noqa: A002
+    id: Annotated[str, typer.Argument(metavar="[ID]", help=SNAPSHOT_NAME)] = "latest",  # noqa: A002
     json: JsonOption = False,
 ) -> int:
     """Evaluate the stable predicates on a snapshot: deadlock, termination, garbage.

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from strobe.causality.proof import Verdict
-from strobe.cli.shell.output import Cell, Column, count, print_line, print_table, size_text
+from strobe.cli.shell.output import Cell, Column, count, print_line, print_lines, print_table, size_text
 from strobe.declarations import Declared
 from strobe.errors import UNREADABLE
 from strobe.outside import shown_position
@@ -14,6 +14,7 @@ from strobe.protocol import ChannelSpec, Fragment, InFlight, LocalState, Snapsho
 from strobe.protocol.values.fragment import KEYED, MSGPACK
 from strobe.protocol.values.log_entries import Manifest, ProcessRecord
 from strobe.storage.content.keyed_state_blobs import keyed_items
+from strobe.storage.inspection.state_path import FoundValue
 
 TEXT_MAX = 400
 MESSAGES_MAX = 8
@@ -170,10 +171,21 @@ def value_text(value: Any) -> str:
     return text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}… ({len(text):,} characters; --json shows all)"
 
 
-def print_frame(snapshot: Snapshot, manifest: Manifest, verdict: Verdict, pinned: bool) -> None:
-    """Print the whole snapshot."""
+def print_value(found: FoundValue) -> None:
+    """Print one value of a snapshot."""
+    print_line(f"snapshot   {found.id}")
+    try:
+        text = msgspec.json.format(msgspec.json.encode(found.value, enc_hook=repr), indent=2).decode()
+    except _NOT_SHOWN:
+        text = repr(found.value)
+    print_lines(f"{found.path} = {text}")
+
+
+def print_frame(snapshot: Snapshot, manifest: Manifest, verdict: Verdict, pinned: bool, name: str) -> None:
+    """Print the whole snapshot; `name` is its short form."""
     retries = f", retries {snapshot.retries}" if snapshot.retries else ""
-    print_line(f"snapshot   {snapshot.id}{retries}{', pinned' if pinned else ''}")
+    short = f" ({name})" if name != str(snapshot.id) else ""
+    print_line(f"snapshot   {snapshot.id}{short}{retries}{', pinned' if pinned else ''}")
     place = f"view {snapshot.view.number}, epoch {manifest.epoch}"
     print_line(f"protocol   {snapshot.protocol}, initiated by {', '.join(snapshot.initiators)}, {place}")
     found = list(processes(snapshot, manifest))

@@ -5,23 +5,23 @@ from typing import Annotated
 import typer
 
 from strobe.causality.proof import Verdict, verify
-from strobe.cli.shell.commands import JsonOption, StoreOption, new_app
+from strobe.cli.shell.commands import SNAPSHOT_NAME, JsonOption, StoreOption, new_app
 from strobe.cli.shell.output import print_json
 from strobe.cli.snapshots.diff import diff
 from strobe.cli.snapshots.listing import list_complete, list_others, print_listing
 from strobe.cli.snapshots.predicates import predicates
-from strobe.cli.snapshots.show import channels, print_frame, processes
+from strobe.cli.snapshots.show import channels, print_frame, print_value, processes
 from strobe.cli.snapshots.take import take
 from strobe.cli.snapshots.upkeep import collect, pin, remove, unpin
 from strobe.cli.snapshots.verify import verify_
 from strobe.protocol import Snapshot
 from strobe.storage import Committed, Store
+from strobe.storage.inspection.state_path import find_value
+from strobe.storage.store.snapshot_names import printed_names
 
 app = new_app("List, show, verify, compare and remove the snapshots of a store.")
 
-SnapshotArgument = Annotated[
-    str, typer.Argument(metavar="[ID]", help="An id, its beginning, or latest.", show_default=True)
-]
+SnapshotArgument = Annotated[str, typer.Argument(metavar="[ID]", help=SNAPSHOT_NAME, show_default=True)]
 
 
 @app.command("list")
@@ -43,29 +43,44 @@ def list_(
     if json:
         print_json({"store": opened.url, "snapshots": [*complete, *others]})
         return 0
-    print_listing(complete, others, len(opened.known.committed))
+    print_listing(complete, others, opened.known)
     return 0
 
 
 @app.command()
-def show(store: StoreOption, id: SnapshotArgument = "latest", json: JsonOption = False) -> int:  # noqa: A002
+def show(
+    store: StoreOption,
+    id: SnapshotArgument = "latest",  # noqa: A002
+    path: Annotated[
+        str | None, typer.Argument(metavar="[PATH]", help="Only this value: a process, then .field or [key].")
+    ] = None,
+    json: JsonOption = False,
+) -> int:
     """Show one snapshot as a freeze-frame: every process, every channel, every message in flight.
 
+    With a path, show one value: the state of a process, a key of a keyed state, a field. Quote it for the shell.
+
     \b
-    Example:
+    Examples:
       strobe snapshot show latest --store ./strobe-demo
+      strobe snapshot show latest a.balance --store ./strobe-demo
+      strobe snapshot show 1.7 'b[140525]' --store ./snapshots
     """
     opened = Store.open(store)
+    if path is not None:
+        found = find_value(opened, id, path)
+        print_json(found) if json else print_value(found)
+        return 0
     snapshot = opened.load(id)
     state = opened.known  # the state at the time of loading: the snapshot may have been removed since
     complete = state.committed[str(snapshot.id)]
     pinned = str(snapshot.id) in state.pinned
     verdict = verify(snapshot)
     if json:
-        found = {"processes": list(processes(snapshot, complete.manifest)), "channels": list(channels(snapshot))}
-        print_json({**_header(snapshot, complete, pinned, verdict), **found})
+        parts = {"processes": list(processes(snapshot, complete.manifest)), "channels": list(channels(snapshot))}
+        print_json({**_header(snapshot, complete, pinned, verdict), **parts})
     else:
-        print_frame(snapshot, complete.manifest, verdict, pinned)
+        print_frame(snapshot, complete.manifest, verdict, pinned, printed_names(state)(str(snapshot.id)))
     return 0 if verdict.holds else 1
 
 

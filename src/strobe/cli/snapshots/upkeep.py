@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from strobe.cli.shell.commands import JsonOption, StoreOption
+from strobe.cli.shell.commands import SNAPSHOT_NAME, JsonOption, StoreOption
 from strobe.cli.shell.output import Column, count, print_json, print_line, print_table, size_text
 from strobe.cli.snapshots.show import time_text
 from strobe.errors import UsageError
@@ -18,9 +18,12 @@ from strobe.storage import LogState, Store, append_when
 from strobe.storage.checkpoints import checkpoint_writer
 from strobe.storage.store import retention
 from strobe.storage.store.retention import RetentionPlan, RetentionResult
+from strobe.storage.store.snapshot_names import Printed, printed_names
 
-NamedArgument = Annotated[str, typer.Argument(metavar="ID", help="An id, its beginning, or latest.")]
-ManyArgument = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids, or their beginnings.")]
+NamedArgument = Annotated[str, typer.Argument(metavar="ID", help=SNAPSHOT_NAME)]
+ManyArgument = Annotated[
+    list[str], typer.Argument(metavar="ID...", help="Ids, whole or short (1.7), or their beginnings.")
+]
 _FILES_MAX = 10
 
 
@@ -39,7 +42,7 @@ def unpin(id: NamedArgument, store: StoreOption, json: JsonOption = False) -> in
 
     \b
     Example:
-      strobe snapshot unpin 000001-00000003 --store ./strobe-demo
+      strobe snapshot unpin 1.3 --store ./strobe-demo
     """
     return _set_pin(store, id, False, json)
 
@@ -56,7 +59,7 @@ def remove(
 
     \b
     Example:
-      strobe snapshot remove 000001-00000003 --reason "taken by mistake" --store ./strobe-demo
+      strobe snapshot remove 1.3 --reason "taken by mistake" --store ./strobe-demo
     """
     opened = Store.open(store)
     names = list(dict.fromkeys(opened.resolve(name) for name in ids))
@@ -102,11 +105,12 @@ def collect(
     planned = retention.plan(state, keep_last, hourly, daily, _now_us())
     # Before the log is read further: others may also remove some of them.
     started_us = {name: state.committed[name].started_us for name in planned.removed}
+    printed = printed_names(state)
     applied = retention.apply(opened, planned, dry_run)
     if json:
         print_json({"store": opened.url, "dry_run": dry_run, **_document(planned, applied)})
     else:
-        _print_collected(planned, applied, started_us, dry_run)
+        _print_collected(planned, applied, started_us, dry_run, printed)
     return 0
 
 
@@ -144,12 +148,12 @@ def _document(planned: RetentionPlan, applied: RetentionResult) -> dict[str, obj
 
 
 def _print_collected(
-    planned: RetentionPlan, applied: RetentionResult, started_us: dict[str, int], dry_run: bool
+    planned: RetentionPlan, applied: RetentionResult, started_us: dict[str, int], dry_run: bool, printed: Printed
 ) -> None:
-    rows = [[name, time_text(started_us[name]), "remove"] for name in applied.removed]
+    rows = [[printed(name), time_text(started_us[name]), "remove"] for name in applied.removed]
     if dry_run:
         # A dry run shows what stays, and why; afterwards `list` shows it.
-        rows += [[name, "", f"keep: {', '.join(reasons)}"] for name, reasons in planned.kept.items()]
+        rows += [[printed(name), "", f"keep: {', '.join(reasons)}"] for name, reasons in planned.kept.items()]
     if rows:
         print_table([Column("snapshot", name=True), Column("started", number=True), Column("")], rows)
         print_line()

@@ -7,13 +7,14 @@ from typing import Annotated
 import msgspec
 import typer
 
-from strobe.cli.shell.commands import JsonOption, KeysOption, StoreOption, ViewOption
+from strobe.cli.shell.commands import SNAPSHOT_NAME, JsonOption, KeysOption, StoreOption, ViewOption
 from strobe.cli.shell.output import Column, ProgressLine, beside_document, count, print_json, print_line, print_table
 from strobe.errors import UNREADABLE, SnapshotNotFound, StoreCorrupt, UsageError
 from strobe.protocol.values.view import ChannelSpec, View
 from strobe.storage import Problem, Store
 from strobe.storage.inspection.keys import read_public_keys
 from strobe.storage.inspection.verification import Level, Signers, StoreLevels, Verified
+from strobe.storage.store.snapshot_names import Printed, printed_names
 
 _NAMES = {Level.CAUSAL: "causal proof", Level.RESTORE: "trial restore"}
 
@@ -28,7 +29,7 @@ class ViewFile(msgspec.Struct, frozen=True):
 
 def verify_(
     store: StoreOption,
-    id: Annotated[str | None, typer.Argument(metavar="[ID]", help="An id, its beginning, or latest.")] = None,  # noqa: A002
+    id: Annotated[str | None, typer.Argument(metavar="[ID]", help=SNAPSHOT_NAME)] = None,  # noqa: A002
     everything: Annotated[
         bool, typer.Option("--all", help="Every snapshot, and every byte of every file of the store.")
     ] = False,
@@ -67,7 +68,7 @@ def verify_(
         found = {"problems": problems, "snapshots": shown, "removed_meanwhile": [one.snapshot_id for one in removed]}
         print_json({"store": opened.url, "level": level, "holds": holds, **found})
     else:
-        _print_verified(verified, problems, everything and level is not Level.EXISTS)
+        _print_verified(verified, problems, everything and level is not Level.EXISTS, printed_names(opened.known))
         if removed:
             print_line(f"{count(len(removed), 'snapshot')} skipped: removed meanwhile")
         _print_scope(level, signers is not None, all(one.holds for one in verified))
@@ -147,8 +148,8 @@ def _document(one: Verified) -> dict[str, object]:
     }
 
 
-def _print_verified(verified: list[Verified], problems: list[Problem], files_too: bool) -> None:
-    rows = [[one.id, one.verdict, line] for one in verified for line in _details(one)]
+def _print_verified(verified: list[Verified], problems: list[Problem], files_too: bool, name: Printed) -> None:
+    rows = [[name(one.id), one.verdict, line] for one in verified for line in _details(one)]
     if rows:
         print_table([Column("snapshot", name=True), Column("verdict", name=True), Column("")], rows)
     reported = {finding.subject for one in verified for finding in one.findings}

@@ -242,7 +242,7 @@ class TakeResult(msgspec.Struct):
 
 
 class RestoreRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Roll back to `snapshot`: an id, the beginning of one, `latest`, or null for the newest that can be restored."""
+    """Roll back to `snapshot`: an id, `1.7`, the beginning of an id, `latest`, or null for the newest one."""
 
     snapshot: PrintedId | None = "latest"
     fork: bool = False

@@ -305,7 +305,7 @@ def test_names_with_brackets_are_shown_unchanged():
         _rendered(status_of(processes=[process_of("w[/1]", "running")], finished=[taken]), ["w[/2] has left"])
     )
     shown = Text.from_ansi(console.file.getvalue()).plain
-    assert all(name in shown for name in ("\nw[/1] ", "000001-00000001-w[/1]", "w[a] 0 ms", "w[/2] has left"))
+    assert all(name in shown for name in ("\nw[/1] ", "1.1 ", "w[a] 0 ms", "w[/2] has left"))
 
 
 def test_quiet_shows_nothing(capsys):

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from tests.cli.command_line import refused, run
 
-from strobe.protocol.values.ids import SnapshotId
+from strobe.protocol.values.ids import SnapshotId, short_name
 from strobe.protocol.values.log_entries import Abort, Begin
 from strobe.storage import Store
 from strobe.storage.store import retention
@@ -37,8 +37,8 @@ def add_inconsistent(path):
 def test_list_shows_complete_snapshots(pristine):
     result = run("snapshot", "list", "--store", pristine)
     assert result.code == 0
-    for name in ids(pristine):
-        assert name in result.out
+    shown = [line.split()[0] for line in result.out.splitlines()[1 : 1 + len(ids(pristine))]]
+    assert shown == [short_name(name) for name in ids(pristine)]
     assert f"{len(ids(pristine))} snapshots" in result.out
     assert max(map(len, result.out.splitlines())) <= 100
 
@@ -49,9 +49,10 @@ def test_list_all_shows_aborted_snapshots_with_the_reason(store):
     opened.append(Begin("000001-00000077-b", 1, "chandy-lamport", ("b",), 5), position)
     opened.append(Abort("000001-00000077-b", "process c crashed", 6), position + 1)
     opened.append(Begin("000001-00000078-b", 1, "chandy-lamport", ("b",), 7), position + 2)
-    assert "000001-00000077-b" not in run("snapshot", "list", "--store", store).out
+    assert "1.77 " not in run("snapshot", "list", "--store", store).out
     text = run("snapshot", "list", "--all", "--store", store).out
     assert "process c crashed" in text
+    assert "\n1.77 " in text
     listed = run("snapshot", "list", "--all", "--json", "--store", store).document["snapshots"]
     assert [(entry["id"], entry["status"]) for entry in listed[-2:]] == [
         ("000001-00000077-b", "aborted"),
@@ -66,7 +67,44 @@ def test_list_last_shows_the_newest_and_the_total_number(pristine):
     assert newest == everything[-1:]
     shown = run("snapshot", "list", "--store", pristine, "--last", "1").out
     assert f"the last 1 of {len(everything)} snapshots" in shown
-    assert everything[0]["id"] not in shown
+    assert f"{short_name(everything[0]['id'])} " not in shown
+
+
+def test_E5_list_shows_bytes_written_beside_bytes_of_state(store):
+    opened = Store.open(store)
+    parent = opened.load("latest")
+    position, identity = opened.state().next_position, SnapshotId(1, 90, "a")
+    begin = Begin(str(identity), parent.view.number, parent.protocol, ("a",), 5, parent=str(parent.id))
+    opened.append(begin, position)
+    fragments = {
+        name: msgspec.structs.replace(fragment, snapshot=identity) for name, fragment in parent.fragments.items()
+    }
+    same = msgspec.structs.replace(parent, id=identity, fragments=fragments)
+    opened.commit(str(identity), opened.write_snapshot(same), position + 1, 6)
+    first, *_, last = run("snapshot", "list", "--store", store, "--json").document["snapshots"]
+    assert first["written_bytes"] >= first["state_bytes"] > 0  # frames in flight are written too
+    assert (last["written_bytes"], last["state_bytes"]) == (0, parent.state_bytes)
+    lines = run("snapshot", "list", "--last", "1", "--store", store).out.splitlines()
+    assert "written" in lines[0].split()
+    assert " 0 B " in lines[1]
+
+
+def test_short_ids_are_accepted_and_printed_unless_two_snapshots_have_the_number(store):
+    name = ids(store)[0]
+    short = short_name(name)
+    for command in ("show", "verify", "diff"):
+        words = ("latest",) if command == "diff" else ()
+        by_short, whole = (run("snapshot", command, one, *words, "--store", store, "--json") for one in (short, name))
+        assert by_short.document == whole.document
+    assert f"snapshot   {name} ({short})" in run("snapshot", "show", short, "--store", store).out
+    assert f"\n{short} " in run("snapshot", "verify", "--all", "--store", store).out
+    twin = add_inconsistent(store)
+    opened = Store.open(store)
+    opened.append(Begin(twin[:-1] + "b", 1, "chandy-lamport", ("b",), 5), opened.state().next_position)
+    assert "\n1.999 " in run("snapshot", "list", "--store", store).out  # the other one is not complete
+    listed = run("snapshot", "list", "--all", "--store", store).out
+    assert "\n1.999 " in listed
+    assert f"\n{twin[:-1]}b " in listed
 
 
 def test_list_is_the_same_from_a_checkpoint_as_from_the_entries(pristine, tmp_path):
@@ -92,6 +130,18 @@ def test_the_sizes_listed_are_those_of_the_snapshot(pristine):
         assert entry["state_bytes"] == snapshot.state_bytes
         assert entry["in_flight_messages"] == snapshot.in_flight_messages
         assert entry["in_flight_bytes"] == snapshot.in_flight_bytes
+
+
+def test_show_prints_one_value_of_a_state(pristine):
+    whole = run("snapshot", "show", "latest", "--store", pristine, "--json").document["processes"][0]
+    field, value = next(iter(whole["state"].items()))
+    path = f"{whole['process']}.{field}"
+    shown = run("snapshot", "show", "latest", path, "--store", pristine)
+    assert (shown.code, shown.out.splitlines()[1]) == (0, f"{path} = {value}")
+    document = run("snapshot", "show", "latest", path, "--store", pristine, "--json").document
+    assert document["value"] == value
+    assert document["id"] == ids(pristine)[-1]
+    refused(run("snapshot", "show", "latest", f"{path}x", "--store", pristine), f"has no field '{field}x'")
 
 
 def test_show_is_a_freeze_frame_of_processes_channels_and_messages(pristine):

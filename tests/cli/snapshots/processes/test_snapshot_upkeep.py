@@ -8,6 +8,7 @@ from tests.storage import racing_writer
 from tests.storage.children import start
 from tests.storage.samples import store_of_two_days
 
+from strobe.protocol.values.ids import short_name
 from strobe.protocol.values.log_entries import Abort, Begin, EpochStart, Pin, Remove
 from strobe.storage import Store
 from strobe.storage.store import retention
@@ -31,8 +32,8 @@ def test_pin_and_unpin_are_entries_of_the_log(store):
     result = run("snapshot", "pin", first[:15], "--store", store)
     assert (result.code, result.out) == (0, f"{first} is pinned\n")
     assert Store.open(store).state().pinned == {first}
-    assert f"pinned: {first}" in run("snapshot", "list", "--store", store).out
-    assert f"snapshot   {first}, pinned" in run("snapshot", "show", first, "--store", store).out
+    assert f"pinned: {short_name(first)}" in run("snapshot", "list", "--store", store).out
+    assert f"snapshot   {first} ({short_name(first)}), pinned" in run("snapshot", "show", first, "--store", store).out
     assert run("snapshot", "show", first, "--json", "--store", store).document["pinned"] is True
     assert run("snapshot", "unpin", first, "--store", store).out == f"{first} is not pinned\n"
     assert Store.open(store).state().pinned == set()
