@@ -5,12 +5,13 @@ import inspect
 import signal
 import sys
 import sysconfig
+import textwrap
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import msgspec
 
@@ -19,6 +20,8 @@ from strobe.errors import StrobeError, UsageError, UserCodeFailed
 STROBE = f"{Path(__file__).parent}/"
 RAISED = BaseException
 """A user's code may raise anything. After catching it, check with `is_failure`."""
+
+STACK_FRAMES_MAX = 50
 
 _RAISED_FOR_USERS = (UsageError, NotImplementedError, TypeError, msgspec.MsgspecError)
 """Raised by our own code for mistakes of a process: an unknown channel, a value that cannot be encoded."""
@@ -103,8 +106,62 @@ def handler_running() -> str:
         frame = frame.f_back
     if outermost is None:
         return "no handler"
-    code = outermost.f_code
-    return f"{code.co_qualname.rpartition('<locals>.')[2]}() at {place_of_code(code)}"
+    return f"{_function_of(outermost.f_code)} at {place_of_code(outermost.f_code)}"
+
+
+class RunningCall(NamedTuple):
+    """A call that has not returned. `owner` is the object whose method it is, if any.
+
+    `place` is the line of the user's code that runs now, `stack` the whole stack from the call inwards.
+    """
+
+    owner: object
+    function: str
+    place: str
+    stack: str
+
+    def describe(self, process: str) -> str:
+        """Return `Branch.receive() of b at bank.py:26`."""
+        return f"{self.function}{f' of {process}' if process else ''} at {self.place}"
+
+
+def users_frames(innermost: FrameType | None) -> tuple[FrameType, FrameType] | None:
+    """Return two frames of the user's code in a thread: the innermost, and that of the function that Strobe or the
+    event loop has called. None if there is none.
+    """
+    current = called = None
+    frame = innermost
+    while frame is not None:
+        code = frame.f_code
+        if is_users(code.co_filename) and code.co_name != "<module>":
+            current, called = current or frame, frame
+        elif called is not None and code.co_filename.startswith((STROBE, _ASYNCIO)):
+            break
+        frame = frame.f_back
+    return (current, called) if current is not None and called is not None else None
+
+
+def running_call(innermost: FrameType, current: FrameType, called: FrameType) -> RunningCall:
+    """Describe the call with these frames, as from `users_frames`."""
+    code = called.f_code
+    inside = "" if current is called else f" in {_function_of(current.f_code)}"
+    place = f"{_short(current.f_code.co_filename)}:{current.f_lineno}{inside}"
+    owner = called.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+    return RunningCall(owner, _function_of(code), place, _stack(innermost, called))
+
+
+def _stack(innermost: FrameType, outermost: FrameType) -> str:
+    frames = []
+    for frame, line in traceback.walk_stack(innermost):
+        frames.append((frame, line))
+        if frame is outermost:
+            break
+    lines = "".join(traceback.StackSummary.extract(iter(reversed(frames[:STACK_FRAMES_MAX]))).format())
+    return textwrap.dedent(lines).rstrip()
+
+
+def _function_of(code: CodeType) -> str:
+    return f"{code.co_qualname.rpartition('<locals>.')[2]}()"
 
 
 def text_of(error: BaseException) -> str:

@@ -22,6 +22,7 @@ from strobe.runtime.messages.control import (
     FROM_NODE,
     LENGTH,
     AddressBook,
+    Blocked,
     FragmentStored,
     Heartbeat,
     HeartbeatHeard,
@@ -94,6 +95,7 @@ class FakeCoordinator:
         self.newest: str | None = None
         self.address = ("127.0.0.1", 0)
         self.links: dict[str, Link] = {}
+        self.blocked: list[Blocked] = []
         self.hosts: dict[str, Host] = {}
         self.running: dict[str, asyncio.Task[int]] = {}
         self._serving: set[asyncio.Task[None]] = set()
@@ -201,6 +203,11 @@ class FakeCoordinator:
         assert task is not None
         self._serving.add(task)
         register = await _message(reader)
+        if isinstance(register, Blocked):  # the only message on its connection
+            self.blocked.append(register)
+            writer.close()
+            self._serving.discard(task)
+            return
         assert isinstance(register, Register)
         link = Link(register, writer)
         header = self.store.header

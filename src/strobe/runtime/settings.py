@@ -72,7 +72,8 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     outcome within `patience_s`, it frees what it holds for it (E7). Under aligned-then-unaligned, alignment that takes
     longer than `alignment_s` turns unaligned (V5). After messages have arrived, a node polls for `spin_s` before it
     sleeps (0: not at all). While a sink has `sink_bytes_max` of output in memory, its process is given nothing more
-    until that is durable. A handler that sends, emits and sets timers for more than `event_bytes_max` in one event
+    until that is durable. A call of a handler, a source or a sink that takes longer than `blocked_s` is reported. A
+    handler that sends, emits and sets timers for more than `event_bytes_max` in one event
     fails.
     """
 
@@ -89,6 +90,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     patience_s: float = 60.0
     alignment_s: float = 1.0
     heartbeat_s: float = 0.5
+    blocked_s: float = 5.0
     spin_s: float = 100e-6
     trace: str = "off"
     trace_bytes_max: int = 256 * MIB
@@ -100,7 +102,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         _check(self, "frame_messages_max frame_bytes_max window_bytes message_bytes_max event_bytes_max", 1)
         _check(self, "sink_bytes_max trace_bytes_max", 1)
         _check(self, "backlog_bytes_max recording_bytes_max spill_bytes_max delta_chain_max spin_s alignment_s", 0)
-        _check(self, "patience_s heartbeat_s", 0, above=True)
+        _check(self, "patience_s heartbeat_s blocked_s", 0, above=True)
 
 
 def check_together(coordinator: CoordinatorSettings, node: NodeSettings) -> None:

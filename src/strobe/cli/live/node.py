@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import signal
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -134,4 +135,5 @@ async def _run(host: Host) -> int:
     loop.add_signal_handler(signal.SIGTERM, host.end, 0)
     loop.add_signal_handler(signal.SIGINT, host.end, EXIT_INTERRUPTED)
     follow_lifeline(lambda: host.end(0))
+    host.watchdog.dumps_to = sys.stderr
     return await host.run()

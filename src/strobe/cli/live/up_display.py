@@ -21,7 +21,7 @@ STARTING_US = 5_000_000
 """Missing processes are not reported during this time after the start."""
 _WORDS = ("process", "state", "outcome", "snapshot")
 _SECONDS = re.compile(r"\d+\.\d+ s\b")
-_STATE_STYLES = {"running": "green", "missing": "bold red", "waiting": "yellow"}
+_STATE_STYLES = {"running": "green", "missing": "bold red", "blocked": "bold red", "waiting": "yellow"}
 
 
 class UpDisplay:
@@ -102,7 +102,8 @@ class UpDisplay:
         """Show each trouble once while it lasts; its duration changes all the time."""
         lasting = {_lasting(trouble): trouble for trouble in troubles}
         for problem, trouble in lasting.items():
-            if problem not in self._troubles:
+            is_shown = self._live is None or trouble.kind != "blocked"  # the table shows it, with the time
+            if is_shown and problem not in self._troubles:
                 self.show_event(f"{trouble.kind}: {trouble.problem}")
         self._troubles = set(lasting)
 
@@ -179,7 +180,8 @@ def _rendered(status: Status, events: list[str]) -> Any:
         f"epoch {status.epoch}, view {status.view} · {count(status.committed, 'snapshot')}, {status.aborted:,} aborted"
         f" · log {status.log_position:,} · {status.api}"
     )
-    lines = [cell_of(event, "") for event in events]
+    lines = [cell_of(one.blocked, "bold red") for one in status.processes if one.blocked]
+    lines += [cell_of(event, "") for event in events]
     return Group(
         cell_of(head, "bold"), _processes(status.processes), _snapshots(status), *_conditions(status.conditions), *lines
     )
@@ -195,7 +197,8 @@ def _processes(processes: list[ProcessStatus]) -> Any:
         yield f"{one.cpu_s:,.1f}"
 
     titles = ("process", "state", "pid", "events/s", "events", "backlog", "memory", "cpu s")
-    states = (cell_of(one.state, _STATE_STYLES.get(one.state, "")) for one in processes)
+    shown = ("blocked" if one.blocked else one.state for one in processes)
+    states = (cell_of(state, _STATE_STYLES.get(state, "")) for state in shown)
     rows = zip(processes, states, strict=True)
     return _table(titles, [[cell_of(one.name, ""), state, *map(cell_of, cells(one))] for one, state in rows])
 

@@ -4,6 +4,7 @@ import logging
 
 from strobe.cli.shell.output import note
 from strobe.runtime.event_log import ERROR, INFO, WARNING, EventLog
+from strobe.watchdog import STACK
 
 
 class _EventLogHandler(logging.Handler):
@@ -16,7 +17,9 @@ class _EventLogHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         level = ERROR if record.levelno >= logging.ERROR else WARNING if record.levelno >= logging.WARNING else INFO
-        trace = logging.Formatter().formatException(record.exc_info) if record.exc_info else None
+        trace = (
+            logging.Formatter().formatException(record.exc_info) if record.exc_info else getattr(record, STACK, None)
+        )
         self._events.emit(record.getMessage(), level, process=self._process, traceback=trace)
 
 

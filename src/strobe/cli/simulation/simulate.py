@@ -4,6 +4,7 @@ import shlex
 import time
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,7 @@ from strobe.cli.arguments.start_check import check_all
 from strobe.cli.arguments.stores import fresh_store
 from strobe.cli.arguments.systems import SystemSource, open_system, running
 from strobe.cli.shell.commands import JsonOption, new_app
+from strobe.cli.shell.long_calls import long_calls_noted
 from strobe.cli.shell.output import (
     ProgressLine,
     beside_document,
@@ -141,6 +143,8 @@ def simulate(
     The kinds of faults are delays, partitions, crashes, coordinator, membership, initiators and rollbacks (crashes in
     which a process loses its state). With --trace, `all` has no rollbacks: a trace has one history.
 
+    A call of your code that takes longer than 5 s is named on stderr, with its stack.
+
     Before the run, each process is checked: capture, encode, decode, restore into a copy, capture, compare. So are some
     of the snapshots that are taken. A mistake is reported with its file and line, and the exit code is 1.
 
@@ -185,7 +189,8 @@ def _run_all(plan: SimulationPlan, source: SystemSource, faults: Faults, progres
                 print_wrapped(f"seed {plan.seeds_text}, faults: {faults.describe()}")
             _follow(plan, world, tally, progress, restores)
             started = time.perf_counter()
-            world.run(plan.snapshots)
+            with long_calls_noted(progress.note, partial(_name_of, world)):
+                world.run(plan.snapshots)
         tally.add(world, time.perf_counter() - started)
         if recorder is not None and plan.trace is not None:
             _write_trace(plan.trace, recorder)
@@ -217,6 +222,11 @@ def _follow(plan: SimulationPlan, world: World, tally: Tally, progress: Progress
         progress.show(f"{run}{count(len(world.committed), 'snapshot')} of {plan.snapshots}, {events:,} events")
 
     world.on_commit = committed
+
+
+def _name_of(world: World, owner: object) -> str:
+    """Return the name of the process that is this object, if any."""
+    return next((name for name, node in world.nodes.items() if node.process is owner), "")
 
 
 def _write_trace(file: str, recorder: Recorder) -> None:

@@ -1,9 +1,9 @@
 """The port for nodes: accepts connections, reads their messages in order, and rejects everything else.
 
-The first message must be `Register`, within `REGISTER_S_MAX`. Garbage, unknown peers, messages that are too long and
-messages that `Lifecycle` refuses (UsageError) end only their own connection. Any other exception is a bug in the
-coordinator and ends it. Outgoing messages wait in a bounded buffer: a node that does not read is disconnected, and
-receives what it missed when it reconnects.
+The first message must be `Register`, within `REGISTER_S_MAX`; `Blocked` may come alone. Garbage, strangers, messages
+that are too long, and those that `Lifecycle` refuses (UsageError) end only their own connection. Any other exception
+is a bug in the coordinator and ends it. Outgoing messages wait in a bounded buffer: a node that does not read is
+disconnected, and receives what it missed when it reconnects.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from strobe.runtime.messages.control import (
     FROM_NODE,
     LENGTH,
     MESSAGE_BYTES_MAX,
+    Blocked,
     Heartbeat,
     HeartbeatHeard,
     Refused,
@@ -38,6 +39,7 @@ class NodeMessageHandler(Protocol):
     def registered(self, register: Register, connection: "Connection") -> "Member | Refused": ...
     def received(self, member: Member, message: Any) -> None: ...
     def lost(self, member: Member, connection: "Connection", reason: str) -> None: ...
+    def blocked(self, blocked: Blocked) -> None: ...
     def rejected(self, peer: str, reason: str) -> None: ...
     def answer(self, member: Member) -> HeartbeatHeard: ...
     def fail(self, error: BaseException) -> None: ...
@@ -138,7 +140,9 @@ class ControlServer:
             register = await self._first(reader, connection)
         finally:
             self._strangers.pop(connection, None)
-        if register is None:
+        if isinstance(register, Blocked):
+            self._handler.blocked(register)
+        if not isinstance(register, Register):
             return
         member = self._register(register, connection)
         if isinstance(member, Refused):
@@ -154,11 +158,11 @@ class ControlServer:
             self._handler.rejected(connection.peer, f"process {register.process} cannot register: {error}")
             return Refused(f"process {register.process} cannot register: {error}", True)
 
-    async def _first(self, reader: asyncio.StreamReader, connection: Connection) -> Register | None:
+    async def _first(self, reader: asyncio.StreamReader, connection: Connection) -> Register | Blocked | None:
         try:
             async with asyncio.timeout(REGISTER_S_MAX):
                 message = await _message(reader, REGISTER_BYTES_MAX)
-            if isinstance(message, Register) and not connection.trouble:
+            if isinstance(message, Register | Blocked) and not connection.trouble:
                 return message
             problem = f"the first message was {type(message).__name__}, not Register"
         except TransportError as error:
@@ -199,7 +203,7 @@ class ControlServer:
 
 def _may_send(process: str, message: Any) -> bool:
     """Return whether this process may send the message. An initiator's snapshot carries the initiator's own name."""
-    if isinstance(message, Register) or getattr(message, "process", process) != process:
+    if isinstance(message, Register | Blocked) or getattr(message, "process", process) != process:
         return False
     return not isinstance(message, SnapshotStarted) or message.snapshot.initiator == process
 

@@ -9,10 +9,10 @@ the second is refused permanently), or is lost, or times out.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Protocol
 
-from strobe.runtime.messages.control import Heartbeat, Refused, Register
+from strobe.runtime.messages.control import Blocked, Heartbeat, Refused, Register, running_text
 
 REPLACED_REMEMBERED = 16
 CLAIMS_REMEMBERED = 16
@@ -88,6 +88,8 @@ class Members:
         self.refusals: dict[str, str] = {}
         # The run of its program in which each supervised process was last seen in the view.
         self.runs: dict[str, str] = {}
+        # Processes that are blocked by a call, with that call and the time at which it began.
+        self.blocked: dict[str, tuple[str, float]] = {}
         self._replaced: dict[str, deque[str]] = {}
 
     def __iter__(self) -> Iterator[Member]:
@@ -136,11 +138,29 @@ class Members:
             member.reached = earlier.reached
         member.connection, member.last_message_s = connection, now_s
         self.by_process[register.process] = member
+        self.blocked.pop(register.process, None)
         self.refusals.pop(register.process, None)
         return member, former
 
+    def note_blocked(self, blocked: Blocked, known: Collection[str], now_s: float) -> bool:
+        """Remember what blocks a process; return False if it is not known, or another instance runs it now."""
+        member = self.by_process.get(blocked.process)
+        if blocked.process not in known or (member is not None and member.instance != blocked.instance):
+            return False
+        self.blocked[blocked.process] = blocked.call, now_s - blocked.running_s
+        return True
+
+    def blocked_by(self, process: str, now_s: float) -> str:
+        """Return the call that blocks `process`, and how long it has been running; empty if there is none."""
+        if process in self.blocked:
+            call, began_s = self.blocked[process]
+            return running_text(call, now_s - began_s)
+        member = self.by_process.get(process)
+        return member.heartbeat.blocked if member is not None and member.connected and member.heartbeat else ""
+
     def remove(self, process: str) -> None:
         """Forget a departed process."""
+        self.blocked.pop(process, None)
         self.by_process.pop(process, None)
         self.refusals.pop(process, None)
 

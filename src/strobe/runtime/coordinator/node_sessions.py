@@ -34,6 +34,7 @@ from strobe.runtime.event_log import ERROR, WARNING
 from strobe.runtime.messages.control import (
     VERSION,
     AddressBook,
+    Blocked,
     Failed,
     FragmentStored,
     Heartbeat,
@@ -306,6 +307,7 @@ class NodeSessions:
         match message:
             case Heartbeat():
                 member.note(message, now_s)
+                self.members.blocked.pop(member.process, None)
             case ProcessRecorded():
                 self.tracker.recorded(message.snapshot, member.process, message.pause_us)
             case FragmentStored():
@@ -317,14 +319,15 @@ class NodeSessions:
                     self.members.runs[member.process] = member.run
                 self.coordinator.handle(message)
             case RecordingFailed():
-                self.log.emit(
-                    "recording failed",
-                    WARNING,
-                    process=member.process,
-                    snapshot=str(message.snapshot),
-                    reason=message.reason,
-                )
+                snapshot, reason = str(message.snapshot), message.reason
+                self.log.emit("recording failed", WARNING, process=member.process, snapshot=snapshot, reason=reason)
                 self.coordinator.handle(message)
+
+    def blocked(self, blocked: Blocked) -> None:
+        """Remember the call that keeps a node from sending anything else, until it sends something again."""
+        process, known = blocked.process, self.coordinator.lifecycle.membership.everyone
+        if blocked.system == self.coordinator.identity and self.members.note_blocked(blocked, known, self._now_s()):
+            self.log.emit("blocked", WARNING, process=process, call=blocked.call, running_s=round(blocked.running_s, 1))
 
     def _stored(self, message: FragmentStored) -> None:
         snapshot, process, record = message.snapshot, message.process, message.record

@@ -75,11 +75,11 @@ def processes(lifecycle: Lifecycle, members: Members, now_s: float) -> list[Proc
 
 def _process(membership: Membership, members: Members, name: str, now_s: float) -> ProcessStatus:
     member = members.get(name)
-    state = _state(membership, name, member)
+    state, blocked = _state(membership, name, member), members.blocked_by(name, now_s)
     if member is None:
         refused = members.refusals.get(name)
         trouble = f"its node was refused: {refused}" if refused else "it has not registered yet"
-        return ProcessStatus(name, state, trouble, "", 0, "", "", 0, 0, 0, 0, 0, 0, 0, 0, {}, None)
+        return ProcessStatus(name, state, trouble, "", 0, "", "", 0, 0, 0, 0, 0, 0, 0, 0, {}, None, blocked)
     beat = member.heartbeat
     return ProcessStatus(
         name=name,
@@ -99,6 +99,7 @@ def _process(membership: Membership, members: Members, name: str, now_s: float) 
         spilled_bytes=beat.spilled_bytes if beat else 0,
         rejected=beat.rejected if beat else {},
         heard_s_ago=round(max(0.0, now_s - member.last_message_s), 3),
+        blocked=blocked,
     )
 
 
@@ -154,6 +155,9 @@ def troubles(coordinator: Coordinator, watch: HealthMonitor, shown: list[Process
     if coordinator.refusal is not None:
         found.append(Trouble("restore", coordinator.refusal))
     found += [
+        Trouble("blocked", f"{one.blocked}; until it returns, no snapshot completes") for one in shown if one.blocked
+    ]
+    found += [
         Trouble("waiting", f"process {member.process} cannot begin yet: {member.heartbeat.waiting}")
         for member in members.connected()
         if member.heartbeat is not None and member.heartbeat.waiting
@@ -186,7 +190,11 @@ def troubles(coordinator: Coordinator, watch: HealthMonitor, shown: list[Process
         for channel, waiting_s in watch.slow
         if channel.id not in in_cycle
     ]
-    found += [Trouble("missing", _missing(coordinator.system, one)) for one in shown if one.state == MISSING]
+    found += [
+        Trouble("missing", _missing(coordinator.system, one))
+        for one in shown
+        if one.state == MISSING and not one.blocked
+    ]
     return found
 
 

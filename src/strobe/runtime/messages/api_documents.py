@@ -75,7 +75,10 @@ class RollbackReport(msgspec.Struct):
 
 
 class ProcessStatus(msgspec.Struct):
-    """A process. `state`: running, waiting (not restored yet), missing, joining or leaving."""
+    """A process. `state`: running, waiting (not restored yet), missing, joining or leaving.
+
+    `blocked`: the call of its own code that has not returned for long, if any.
+    """
 
     name: str
     state: str
@@ -94,6 +97,7 @@ class ProcessStatus(msgspec.Struct):
     spilled_bytes: int
     rejected: dict[str, int]
     heard_s_ago: float | None
+    blocked: str = ""
 
 
 class ChannelStatus(msgspec.Struct):
@@ -115,7 +119,7 @@ class ChannelStatus(msgspec.Struct):
 class Trouble(msgspec.Struct):
     """A problem that needs a person.
 
-    `kind` is halted, store, restore, waiting, output, snapshots, credit, unreadable, refused, slow or missing.
+    `kind` is halted, store, restore, blocked, waiting, output, snapshots, credit, unreadable, refused, slow or missing.
     """
 
     kind: str

@@ -15,6 +15,7 @@ import msgspec
 
 from strobe.errors import UNREADABLE, TransportError, UsageError
 from strobe.names import Name, in_words, shown
+from strobe.plain_text import shortened
 from strobe.protocol import ChannelSpec, SnapshotId
 from strobe.protocol.coordinator.messages import (
     CannotRestore,
@@ -35,7 +36,7 @@ from strobe.protocol.coordinator.messages import (
     SnapshotWanted,
     shorten_reason,
 )
-from strobe.protocol.values.bounds import KEYS_MAX, Count, Port, PrintedId, Seconds, ViewNumber, Word
+from strobe.protocol.values.bounds import KEYS_MAX, TEXT_MAX, Count, Port, PrintedId, Seconds, ViewNumber, Word
 from strobe.protocol.values.log_entries import EntryRef, ProcessRecord
 from strobe.runtime.settings import NodeSettings
 
@@ -169,6 +170,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
     `waiting`: why the process cannot start yet, if that is transient.
     `unreadable`: what is wrong with the data that repeatedly arrives on a channel.
     `waiting_bytes`: data that has arrived on a channel and was not yet given to the process.
+    `blocked`: a call of a source or a sink that does not return.
     `held_back`: why output cannot be made durable, while the process is given nothing more because of that.
     `claims`: the value in the last `HeartbeatHeard` of this connection, which proves that it was alive after that.
     """
@@ -189,6 +191,19 @@ class Heartbeat(msgspec.Struct, frozen=True):
     waiting_bytes: Counts = {}
     held_back: Line = ""
     claims: Count = 0
+    blocked: Line = ""
+
+
+class Blocked(msgspec.Struct, frozen=True):
+    """A handler of this process does not return, so that its node can do nothing else. Sent alone, on a connection of
+    its own. `call` names the handler. The next heartbeat shows that it has returned.
+    """
+
+    process: Name
+    instance: Word
+    system: Word
+    call: Line
+    running_s: Seconds
 
 
 class HeartbeatHeard(msgspec.Struct, frozen=True):
@@ -215,6 +230,7 @@ FROM_NODE: dict[str, Any] = {
     kind.__name__: kind
     for kind in (
         Register,
+        Blocked,
         Heartbeat,
         ProcessRecorded,
         FragmentStored,
@@ -271,6 +287,11 @@ def unpack(body: bytes, known: dict[str, Any]) -> Any:
         return message
     except (*UNREADABLE, UsageError) as error:
         raise TransportError(f"a control message that cannot be read: {in_words(error)}") from error
+
+
+def running_text(call: str, running_s: float) -> str:
+    """Return `Branch.receive() of b at bank.py:26 has been running for 5.0 s`."""
+    return f"{shortened(call, TEXT_MAX)} has been running for {running_s:.1f} s"
 
 
 async def hang_up(writer: asyncio.StreamWriter) -> None:

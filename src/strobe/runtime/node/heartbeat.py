@@ -11,6 +11,7 @@ from strobe.runtime.links.outgoing_link import OutgoingLink
 from strobe.runtime.messages.control import ChannelReport, Heartbeat
 from strobe.runtime.node.application import Application
 from strobe.runtime.node.timeline import Timeline
+from strobe.runtime.node_watchdog import NodeWatchdog
 from strobe.runtime.retry import RetryLoop
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -26,6 +27,7 @@ class MeasuredHost(Protocol):
     retry: RetryLoop
     rejected: Mapping[str, int]
     claims: int
+    watchdog: NodeWatchdog
 
 
 def measure(host: MeasuredHost) -> Heartbeat:
@@ -34,9 +36,11 @@ def measure(host: MeasuredHost) -> Heartbeat:
     # During a restore there is no position: reporting one would look like a jump.
     epoch, position = (host.epoch, host.application.position) if timeline is not None else (0, 0)
     common = (host.name, epoch, position, time.process_time(), _memory_bytes())
-    rejected = dict(host.rejected)
+    rejected, blocked = dict(host.rejected), host.watchdog.blocked
     if timeline is None:
-        return Heartbeat(*common, {}, {}, rejected, waiting=_shortened(host.retry.waiting), claims=host.claims)
+        return Heartbeat(
+            *common, {}, {}, rejected, waiting=_shortened(host.retry.waiting), claims=host.claims, blocked=blocked
+        )
     incoming_links = timeline.channels.incoming_links.values()
     return Heartbeat(
         *common,
@@ -58,6 +62,7 @@ def measure(host: MeasuredHost) -> Heartbeat:
         },
         held_back=_shortened("; ".join(timeline.scheduler.held_back.values())),
         claims=host.claims,
+        blocked=blocked,
     )
 
 

@@ -48,6 +48,7 @@ from strobe.runtime.node.node_registration import NodeRegistration
 from strobe.runtime.node.output_release import OutputRelease
 from strobe.runtime.node.timeline import Timeline
 from strobe.runtime.node.writer_thread import WriterThread
+from strobe.runtime.node_watchdog import NodeWatchdog
 from strobe.runtime.recovery.fragment_loader import Restored, Unrestorable, find, load_part
 from strobe.runtime.retry import RetryLoop
 from strobe.runtime.settings import NodeSettings
@@ -106,6 +107,7 @@ class Host:
         self._store_given = store
         self._store = ""
         self._sign = sign
+        self.watchdog = NodeWatchdog(self)
         self._link = CoordinatorLink(coordinator, self._greeting, self.handle, self.fail)
         self._listener: Listener | None = None
         self._port = 0
@@ -130,7 +132,8 @@ class Host:
         self._link.start()
         heartbeats = loop.create_task(self._send_heartbeats())
         try:
-            return await self._done
+            with self.watchdog.watching():
+                return await self._done
         finally:
             heartbeats.cancel()
             await self._close()
@@ -179,6 +182,15 @@ class Host:
             loop.default_exception_handler(context)
 
     # The coordinator
+
+    @property
+    def coordinator(self) -> tuple[str, int]:
+        """The address of the coordinator."""
+        return self._link.address
+
+    @property
+    def instance(self) -> str:
+        return self._registration.instance
 
     def send(self, message: msgspec.Struct) -> None:
         self._link.send(message)

@@ -34,7 +34,7 @@ class NodeRegistration:
         self._sinks = sinks
         self._run = run
         self._may_exit = may_exit
-        self._instance = secrets.token_hex(8)
+        self.instance = secrets.token_hex(8)
         # The store of the coordinator that has accepted this node, and the highest term of that.
         self._system = store_id
         self._term = 0
@@ -46,7 +46,7 @@ class NodeRegistration:
         return Register(
             VERSION,
             self._name,
-            self._instance,
+            self.instance,
             epoch,
             address,
             self._channels,
@@ -92,4 +92,4 @@ class NodeRegistration:
 
     def renew(self) -> None:
         """Register as another instance from now on: this one has lost its state."""
-        self._instance = secrets.token_hex(8)
+        self.instance = secrets.token_hex(8)

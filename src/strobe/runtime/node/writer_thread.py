@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from threading import get_ident
 from time import sleep
 from types import TracebackType
 from typing import TypeVar
@@ -34,7 +35,12 @@ class WriterThread:
     def __init__(self, name: str) -> None:
         self._store = ("", "")
         self._blobs: Blobs | None = None
-        self._thread = ThreadPoolExecutor(1, f"strobe-writer-{name}")
+        self.thread = 0
+        """The ident of the thread, once it has had a job."""
+        self._thread = ThreadPoolExecutor(1, f"strobe-writer-{name}", self._begin)
+
+    def _begin(self) -> None:
+        self.thread = get_ident()
 
     def keep_in(self, url: str, identity: str) -> None:
         """Write blobs to the store at `url` with this identity."""

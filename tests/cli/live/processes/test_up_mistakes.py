@@ -5,9 +5,10 @@ import threading
 import pytest
 from tests.cli.command_line import BANK, run, run_apart
 
-from strobe import Process, System
+from strobe import Process, System, watchdog
 from strobe.cli.arguments import start_check
 from strobe.cli.live.up import refuse_old_output
+from strobe.cli.shell import long_calls
 from strobe.runtime.connectors.file_sink import FileSink
 
 SYSTEM = """
@@ -64,9 +65,9 @@ def test_a_run_in_which_no_snapshot_completes_ends_with_1_and_the_reason(tmp_pat
     assert "cannot be encoded: Account.history[0]: object" in last
 
 
-def test_a_check_that_does_not_return_is_reported(monkeypatch):
-    """E13: a function of the user's may never return, so a slow check is reported."""
-    monkeypatch.setattr(start_check, "SLOW_S", 0.01)
+def test_a_function_that_does_not_return_when_it_is_checked_is_named(monkeypatch):
+    """E13: a function of the user's may never return."""
+    monkeypatch.setattr(watchdog, "BLOCKED_S", 0.01)
     reported, notes = threading.Event(), []
 
     class Waiting(Process):
@@ -77,9 +78,10 @@ def test_a_check_that_does_not_return_is_reported(monkeypatch):
         def restore(self, state):
             pass
 
-    monkeypatch.setattr(start_check, "note", lambda text: (notes.append(text), reported.set()))
+    monkeypatch.setattr(long_calls, "note", lambda text: (notes.append(text), reported.set()))
     start_check.check_all(System({"a": Waiting()}, []))
-    assert notes[0].startswith("still checking the system")
+    assert "Waiting.capture() at tests/cli/live/processes/test_up_mistakes.py:" in notes[0]
+    assert notes[0].endswith("; Ctrl-C ends the command")
 
 
 OUTPUT = """

@@ -3,16 +3,14 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
 from tests.runtime.fake_nodes import Running, both_alive, committed, running
 
 from strobe.protocol.coordinator.messages import (
     SnapshotWanted,
 )
 from strobe.protocol.values.log_entries import FrontierRecord
-from strobe.runtime.messages.control import (
-    ChannelReport,
-    Heartbeat,
-)
+from strobe.runtime.messages.control import Blocked, ChannelReport, Heartbeat, Welcome
 
 
 def test_repeated_aborts_are_a_trouble_until_a_commit(tmp_path: Path) -> None:
@@ -86,6 +84,41 @@ def test_a_process_that_is_held_back_by_its_output_is_a_trouble(tmp_path: Path) 
             expected = "process b receives no more messages: sink out.jsonl: no space left on device"
             assert trouble.problem == expected
             b.beat()
+            await coordinator.until(lambda: not coordinator.service.status().troubles)
+
+    asyncio.run(scenario())
+
+
+def test_E13_a_blocked_process_is_named_until_it_sends_something_again(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path / "store") as coordinator:
+            _, b = await both_alive(coordinator)
+            members = coordinator.coordinator.members
+            instance, identity = members.by_process["b"].instance, coordinator.coordinator.identity
+            call = "Branch.receive() of b at bank.py:26"
+            report = Blocked("b", instance, identity, call, 5.0)
+            for strange in ({"process": "z"}, {"instance": "another"}, {"system": "another"}):
+                (await coordinator.node("b", silent=True)).send(msgspec.structs.replace(report, **strange))
+            sender = await coordinator.node("b", silent=True)
+            sender.send(report)
+            await sender.ended.wait()
+            await coordinator.until(lambda: coordinator.service.status().troubles)
+            [trouble] = coordinator.service.status().troubles
+            assert (trouble.kind, trouble.problem.partition(" has been running for ")[0]) == ("blocked", call)
+            assert trouble.problem.endswith("; until it returns, no snapshot completes")
+            shown = {one.name: one.blocked for one in coordinator.service.status().processes}
+            assert shown["a"] == ""
+            assert shown["b"].startswith(f"{call} has been running for ")
+            assert [line["call"] for line in coordinator.logged("blocked")] == [call]
+            await b.close()  # a silent node is disconnected; its own report then says more than "missing"
+            await coordinator.until(lambda: not members.by_process["b"].connected)
+            assert [one.kind for one in coordinator.service.status().troubles] == ["blocked"]
+            again = await coordinator.node("b", instance=instance, epoch=1)
+            await again.handle(Welcome)
+            assert coordinator.service.status().troubles == []
+            again.send(Heartbeat("b", 1, 0, 0.0, 0, {}, {}, {}, blocked="Sink.prepare() of b has been running"))
+            await coordinator.until(lambda: coordinator.service.status().troubles)
+            again.beat()
             await coordinator.until(lambda: not coordinator.service.status().troubles)
 
     asyncio.run(scenario())
