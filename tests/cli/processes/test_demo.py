@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -15,11 +16,14 @@ from strobe.cli.demo import demo
 from strobe.cli.demo.bank import BRANCHES
 from strobe.cli.shell.output import ProgressLine
 from strobe.errors import TransportError, UsageError
+from strobe.protocol.values.ids import SnapshotId, short_name
 from strobe.protocol.values.log_entries import Begin
 from strobe.runtime.api.discovery import Discovered
 from strobe.runtime.messages.api_documents import RollbackReport, Status
 from strobe.spark.pipeline.output_tables import VERDICTS, Outputs
 from strobe.storage import Store
+
+OPENING = "a bank of 4 branches, each a process of its own; a snapshot every second"
 
 
 @pytest.fixture
@@ -99,23 +103,25 @@ def test_R1_the_demo_kills_a_branch_and_every_snapshot_of_the_bank_holds(here):
     result = run_apart("demo", "--snapshots", "4", cwd=here)
     assert result.code == 0, result
     lines = result.out.splitlines()
-    assert lines[0] == "a bank of 4 branches, each an operating-system process, and a snapshot every second"
+    assert lines[0] == OPENING
     assert lines[1].startswith("branch c was killed with SIGKILL after ")
-    assert lines[2].startswith("rolled back to 000001-")
+    assert lines[2].startswith("rolled back to 1.")
     table = next(number for number, line in enumerate(lines) if line.startswith("snapshot "))
     assert lines[table].split() == ["snapshot", *BRANCHES, "in", "flight", "total", "proof", "verdict", "ms"]
     end = next(number for number, line in enumerate(lines) if line.endswith("total 800 = 800"))
-    rows = [line for line in lines[table + 1 : end] if line.startswith("0000")]
-    assert len(rows) >= 4
-    assert lines[end] == f"{len(rows)} snapshots, {len(rows)} proofs hold, total 800 = 800"
+    rows = lines[table + 1 : lines.index("", table)]
+    taken = len(Store.open(here / "strobe-demo").list())
+    assert len(rows) == min(taken, demo.SHOWN_MAX)
+    assert [row.split()[0] for row in rows[-4:]] == ["2.1", "2.2", "2.3", "2.4"] or rows[-4].startswith("2.")
+    assert lines[end] == f"{taken} snapshots, {taken} proofs hold, total 800 = 800"
     for row in rows:
         assert row.split()[-4:-1] == ["800", "holds", "holds"]
-    assert max(map(len, lines[table:end])) <= 100
+    assert max(map(len, lines[table:end])) <= 80
     assert result.err == ""
     assert processes_in(here) == {}
     assert [path.name for path in here.iterdir()] == ["strobe-demo"]
     _judged_before_the_crash(here / "strobe-demo")
-    _next_steps_work_as_printed([line.strip() for line in lines[end:] if line.startswith("  ")], len(rows))
+    _next_steps_work_as_printed(lines[end + 1 :], taken)
 
 
 def _judged_before_the_crash(store):
@@ -126,11 +132,14 @@ def _judged_before_the_crash(store):
     assert min(judged).timestamp() * 1e6 < min(after)
 
 
-def _next_steps_work_as_printed(commands, snapshots):
-    show, query = commands
+def _next_steps_work_as_printed(lines, snapshots):
+    text = "\n".join(line for line in lines if line.startswith("  ") or line.endswith(":"))
+    show, simulate, query = (step.partition(":\n")[2] for step in re.split(r"\n(?=\S)", text))
     assert show.endswith("strobe snapshot show latest --store ./strobe-demo")
     shown = subprocess.run(show, shell=True, capture_output=True, text=True, check=True)
     assert "proof      holds" in shown.stdout
+    simulated = subprocess.run(simulate, shell=True, capture_output=True, text=True, check=True)
+    assert "9 passed" in simulated.stdout
     queried = subprocess.run(query, shell=True, capture_output=True, text=True, check=True)
     assert queried.stdout.count("|800  |") == snapshots
 
@@ -157,6 +166,25 @@ def test_json_is_one_document(quick):
     assert len(result.document["snapshots"]) >= 3
     for row in result.document["snapshots"]:
         assert sum(row["balances"].values()) + row["in_flight"] == row["total"] == 800
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "shown"),
+    [
+        (3, 4, "1.1-2.4"),
+        (6, 4, "1.1-2.4"),
+        (30, 4, "1.25-2.4"),
+        (30, 2, "1.23-2.2"),
+        (3, 12, "1.1-2.7"),
+        (12, 0, "1.3-1.12"),
+    ],
+)
+def test_the_table_shows_the_snapshots_around_the_crash(before, after, shown):
+    numbers = [(1, n + 1) for n in range(before)] + [(2, n + 1) for n in range(after)]
+    rows = [demo.DemoSnapshot(str(SnapshotId(*number, "a")), {}, 0, 800, "holds", 1.0) for number in numbers]
+    found = demo.Demo("store", rows).shown
+    assert f"{short_name(found[0].snapshot)}-{short_name(found[-1].snapshot)}" == shown
+    assert len(found) == min(10, len(rows))
 
 
 def test_an_earlier_demo_is_replaced(quick):
@@ -207,12 +235,12 @@ class Bank:
 
 def status_of(committed, rollbacks=()):
     fields = dict.fromkeys(Status.__struct_fields__, 0)
-    return Status(**(fields | {"committed": committed, "rollbacks": list(rollbacks), "processes": []}))
+    return Status(**(fields | {"committed": committed, "rollbacks": list(rollbacks), "processes": [], "finished": []}))
 
 
 def test_the_branch_is_killed_and_the_demo_ends_after_the_rollback(here, monkeypatch):
     back = RollbackReport(2, 1, None, "c is connected without state", "c", {"c": 5})
-    bank = Bank(*map(status_of, (0, 2, 3, 4, 6)), status_of(6, [back]), status_of(7, [back]), status_of(8, [back]))
+    bank = Bank(*map(status_of, (0, 2, 3, 4, 6)), status_of(6, [back]), status_of(9, [back]), status_of(10, [back]))
     monkeypatch.setattr(demo, "Supervisor", bank)
     monkeypatch.setattr(demo, "POLL_EVERY_S", 0)
     found = demo.Demo("store")
@@ -232,7 +260,7 @@ def test_an_interrupt_ends_the_bank(here, monkeypatch):
     monkeypatch.setattr(demo, "Supervisor", bank)
     assert run("demo") == (
         130,
-        f"a bank of {len(BRANCHES)} branches, each an operating-system process, and a snapshot every second\n",
+        f"{OPENING}\n",
         "interrupted\n",
     )
     assert bank.ended

@@ -38,6 +38,17 @@ def test_progress_is_one_line_that_is_cleared_at_the_end():
     assert screen.getvalue() == f"\r\x1b[Khalf way\r\x1b[K{'x' * 39}\r\x1b[K"
 
 
+def test_whatever_is_printed_replaces_the_progress_line():
+    with terminal() as screen, ProgressLine() as progress:
+        progress.show("half way", now=True)
+        print_wrapped("done")
+        with progress.ticking("waiting"):
+            progress.show("again", now=True)
+        print_table([Column("a")], [["b"]])
+    assert screen.getvalue().startswith("\r\x1b[Khalf way\r\x1b[Kdone\n\r\x1b[Kagain")
+    assert "\r\x1b[K\x1b[1ma" in screen.getvalue()  # the bold title of the table begins its own line
+
+
 def test_progress_is_not_printed_to_a_file(capsys):
     with ProgressLine() as progress, progress.ticking("waiting"):
         progress.show("half way", now=True)

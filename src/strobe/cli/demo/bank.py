@@ -8,6 +8,7 @@ from strobe.process import Channel, Context, Process, System
 
 BRANCHES = ("a", "b", "c", "d")
 BALANCE = 200
+PAYMENTS = 10
 TOTAL = BALANCE * len(BRANCHES)
 
 
@@ -25,7 +26,7 @@ class Account(msgspec.Struct):
 
 
 class Branch(Process):
-    """Pays a random amount to a random branch every millisecond or so."""
+    """Pays small amounts to random branches, a few every millisecond: some are in flight at most times."""
 
     def __init__(self, balance: int) -> None:
         self.account = Account(balance)
@@ -34,8 +35,9 @@ class Branch(Process):
         ctx.set_timer("pay", ctx.random.uniform(0.0005, 0.0015))
 
     def timer(self, ctx: Context, name: str) -> None:
-        if self.account.balance > 0 and ctx.outputs:
-            self._pay(ctx, ctx.random.randint(1, max(1, self.account.balance // 10)))
+        for _ in range(PAYMENTS):
+            if self.account.balance > 0 and ctx.outputs:
+                self._pay(ctx, ctx.random.randint(1, max(1, self.account.balance // 20)))
         ctx.set_timer("pay", ctx.random.uniform(0.0005, 0.0015))
 
     def receive(self, ctx: Context, channel: str, message: Transfer) -> None:

@@ -3,6 +3,7 @@
 import logging
 import shlex
 import time
+from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
@@ -23,6 +24,7 @@ from strobe.cli.shell.output import (
     count,
     print_json,
     print_line,
+    print_lines,
     print_table,
     print_wrapped,
     program,
@@ -30,7 +32,8 @@ from strobe.cli.shell.output import (
 )
 from strobe.cli.shell.waiting import interruptible
 from strobe.errors import TransportError
-from strobe.protocol import Snapshot
+from strobe.protocol import Snapshot, SnapshotId
+from strobe.protocol.values.ids import short_names
 from strobe.runtime.messages.api_documents import Status
 from strobe.storage import Store
 from strobe.storage.content.state_codec import decode_snapshot
@@ -41,11 +44,13 @@ STORE = "./strobe-demo"
 SYSTEM = "strobe.cli.demo.bank:bank"
 VICTIM = "c"
 """The branch that is killed, when a third of the snapshots has been taken and Spark judges them."""
-PATIENCE_S = 120.0
-AFTERWARDS = 2
+PATIENCE_S = 180.0
+JUDGED_S_MAX = 90.0
+"""On a slow machine, the branch is killed after this time even if Spark has not judged a snapshot yet."""
+SHOWN_MAX = 10
+"""More snapshots than this are only counted: the table shows those before and after the crash."""
+AFTERWARDS = 4
 """Minimum number of snapshots after the rollback, to show that the bank continues."""
-
-AUDIT = f"SELECT snapshot_id, sum(money) AS total FROM ({MONEY}) GROUP BY 1 ORDER BY 1"
 
 
 class DemoSnapshot(msgspec.Struct):
@@ -74,6 +79,13 @@ class Demo(msgspec.Struct):
     @property
     def proofs_hold(self) -> int:
         return sum(row.proof == "holds" for row in self.snapshots)
+
+    @property
+    def shown(self) -> list[DemoSnapshot]:
+        """The snapshots in the table: those around the crash, which separates the first two epochs."""
+        before = [row for row in self.snapshots if SnapshotId.parse(row.snapshot).epoch == 1]
+        first = max(0, min(len(before) - SHOWN_MAX + AFTERWARDS, len(self.snapshots) - SHOWN_MAX))
+        return self.snapshots[first : first + SHOWN_MAX]
 
     @property
     def holds(self) -> bool:
@@ -111,9 +123,7 @@ def demo(
         with Judging(found.store) as judging:
             with progress.ticking("Spark starts"):
                 judging.wait_started(PATIENCE_S)
-            print_line(
-                f"a bank of {len(BRANCHES)} branches, each an operating-system process, and a snapshot every second"
-            )
+            print_line(f"a bank of {len(BRANCHES)} branches, each a process of its own; a snapshot every second")
             _run(found, snapshots, judging, progress)
             found.snapshots = _rows(found.store)
             with progress.ticking(
@@ -133,20 +143,21 @@ def _run(found: Demo, snapshots: int, judging: Judging, progress: ProgressLine) 
     options = ["--interval", "1", "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"]
     with interruptible() as interrupted, Supervisor(SYSTEM, found.store, BRANCHES, options) as bank:
         bank.start()
-        deadline, goal = time.monotonic() + PATIENCE_S, snapshots
+        started, goal = time.monotonic(), snapshots
         while True:
             status = _look(bank)
             if interrupted:
                 raise KeyboardInterrupt
-            if time.monotonic() > deadline:
+            if time.monotonic() > started + PATIENCE_S:
                 raise TransportError(f"the bank took too long; see its logs in {found.store}/run/log")
             if status is None:
                 continue
             due = not found.killed and status.committed >= max(2, snapshots // 3)
-            until = "; a branch will be killed when Spark has judged the first of them" if due else f" of {goal}"
+            until = "; a branch is killed when Spark has judged the first" if due else f" of {goal}"
             progress.show(f"{count(status.committed, 'snapshot')}{until}", now=True)
             _note(found, status)
-            if due and judging.has_judged and bank.kill(VICTIM):
+            judged = due and (judging.has_judged or time.monotonic() > started + JUDGED_S_MAX)
+            if judged and bank.kill(VICTIM):
                 found.killed = f"branch {VICTIM} was killed with SIGKILL after {count(status.committed, 'snapshot')}"
                 print_line(found.killed)
             if not found.rolled_back:
@@ -173,7 +184,10 @@ def _note(found: Demo, status: Status) -> None:
     if not found.killed:
         found.transfers_per_s = round(sum(process.events_per_s for process in status.processes))
     if status.rollbacks and not found.rolled_back:
-        found.rolled_back = rollback_text(status.rollbacks[-1])
+        rollback = status.rollbacks[-1]
+        short = short_names([one.id for one in status.finished])
+        restored = short(rollback.restored) if rollback.restored is not None else None
+        found.rolled_back = rollback_text(msgspec.structs.replace(rollback, restored=restored))
         print_wrapped(found.rolled_back)
 
 
@@ -200,11 +214,15 @@ def _judge(found: Demo, judging: Judging) -> None:
 
 def _print(found: Demo) -> None:
     print_line()
-    print_table(_columns(), [_cells(row) for row in found.snapshots])
+    name = short_names([row.snapshot for row in found.snapshots])
+    shown = found.shown
+    print_table(_columns(), [_cells(row, name) for row in shown])
     for row in found.snapshots:
         if row.reason and row.verdict != "holds":
-            print_wrapped(f"{row.snapshot}: {row.reason}")
+            print_wrapped(f"{name(row.snapshot)}: {row.reason}")
     print_line()
+    if len(shown) < len(found.snapshots):
+        print_line(f"these are the {len(shown)} around the crash, of {count(len(found.snapshots), 'snapshot')}")
     print_line(f"about {found.transfers_per_s:,} events per second; {count(found.aborted, 'snapshot')} aborted")
     print_line(_last_line(found))
     if found.holds:
@@ -223,10 +241,10 @@ def _columns() -> list[Column]:
     ]
 
 
-def _cells(row: DemoSnapshot) -> list[str]:
+def _cells(row: DemoSnapshot, name: Callable[[str], str]) -> list[str]:
     balances = [str(row.balances.get(branch, "gone")) for branch in BRANCHES]
     numbers = [*balances, str(row.in_flight), str(row.total)]
-    return [row.snapshot, *numbers, row.proof, row.verdict or "missing", f"{row.ms:.1f}"]
+    return [name(row.snapshot), *numbers, row.proof, row.verdict or "missing", f"{row.ms:.1f}"]
 
 
 def _last_line(found: Demo) -> str:
@@ -237,21 +255,28 @@ def _last_line(found: Demo) -> str:
 
 
 def _print_next_steps(store: str) -> None:
-    directory = shlex.quote(store)
+    strobe, directory = program("strobe"), shlex.quote(store)
     print_line()
-    print_line("Show a snapshot, with every process and every message in flight:")
-    print_line(f"  {program('strobe')} snapshot show latest --store {directory}")
-    print_line("Query the snapshots in SQL:")
-    print_line(f"  {_query(store)}")
+    print_line("Show the last snapshot, with every process and every message in flight:")
+    print_line(f"  {strobe} snapshot show latest --store {directory}")
+    print_line("Crash, delay and restart the same bank in the simulator, at 20 snapshots:")
+    print_line(f"  {strobe} simulate {SYSTEM} --snapshots 20")
+    print_line("Query the snapshots with Spark, in SQL:")
+    print_lines(_indented(_query(store)))
 
 
 def _query(store: str) -> str:
-    """Return a command that runs a Spark query for the bank's total in each snapshot."""
-    directory = msgspec.json.encode(store).decode()
+    """Return a command that runs a Spark query for the bank's total in each snapshot, in lines for 80 columns."""
+    selects = MONEY.replace(" UNION", "\n    UNION")
     steps = (
-        "from strobe.spark import *",
-        "spark = local_session()",
-        f"tables(spark, {directory})",
-        f'spark.sql("{AUDIT}").show(99, False)',
+        "from strobe.spark import *; spark = local_session(); \\",
+        f'  tables(spark, {msgspec.json.encode(store).decode()}); spark.sql("""',
+        "  SELECT snapshot_id, sum(money) AS total FROM (",
+        f"    {selects}",
+        '  ) GROUP BY 1 ORDER BY 1""").show(99, False)',
     )
-    return f"{python()} -c {shlex.quote('; '.join(steps))}"
+    return f"{python()} -c {shlex.quote(chr(10).join(steps))}"
+
+
+def _indented(lines: str) -> str:
+    return "".join(f"  {line}" for line in lines.splitlines(keepends=True))

@@ -16,7 +16,7 @@ from contextlib import contextmanager, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TextIO
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TextIO
 from weakref import WeakSet
 
 from strobe.plain_text import json_of, plain, plain_lines
@@ -89,6 +89,8 @@ def _from_here(path: Path) -> str:
 
 
 def _write(text: str, stream: TextIO, end: str = "\n") -> None:
+    if ProgressLine.drawn_on is not None and stream.isatty():
+        ProgressLine.clear()
     with _unless_disk_fails(stream):
         try:
             stream.write(f"{text}{end}")
@@ -250,7 +252,10 @@ def _width_min(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> int
 
 
 class ProgressLine:
-    """A progress line on stderr; nothing if stderr is not a terminal."""
+    """A progress line on stderr; nothing if stderr is not a terminal. Anything else that is printed replaces it."""
+
+    drawn_on: ClassVar[TextIO | None] = None
+    """The stream on which there is a progress line now."""
 
     def __init__(self) -> None:
         self._shown = sys.stderr.isatty()
@@ -262,9 +267,15 @@ class ProgressLine:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._shown:
-            _write(_CLEAR_LINE, sys.stderr, end="")
-            flush(sys.stderr)
+        self.clear()
+
+    @classmethod
+    def clear(cls) -> None:
+        """Remove the line from the terminal, if there is one."""
+        drawn_on, cls.drawn_on = cls.drawn_on, None
+        if drawn_on is not None and drawn_on is sys.stderr:
+            _write(_CLEAR_LINE, drawn_on, end="")
+            flush(drawn_on)
 
     @contextmanager
     def ticking(self, text: str) -> Iterator[None]:
@@ -283,15 +294,18 @@ class ProgressLine:
         finally:
             done.set()
             thread.join()
+            self.clear()
 
     def note(self, text: str) -> None:
         """Print a line that stays, even if stderr is not a terminal."""
-        _write(f"{_CLEAR_LINE if self._shown else ''}{plain(text)}", sys.stderr)
+        note(text)
 
     def show(self, text: str, *, now: bool = False) -> None:
         """Replace the line, at most ten times a second unless `now`."""
         time_s = time.monotonic()
         if self._shown and (now or time_s - self._last_s >= _PROGRESS_EVERY_S):
             self._last_s = time_s
+            ProgressLine.drawn_on = None
             _write(f"{_CLEAR_LINE}{plain(text)[: width(sys.stderr) - 1]}", sys.stderr, end="")
             flush(sys.stderr)
+            ProgressLine.drawn_on = sys.stderr

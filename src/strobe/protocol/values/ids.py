@@ -52,9 +52,9 @@ def full_prefix(name: str) -> str:
 
 
 def number_prefix(snapshot: str) -> str:
-    """Return the beginning of an id, without its initiator."""
-    epoch, counter, _ = snapshot.split("-", 2)
-    return f"{epoch}-{counter}-"
+    """Return the beginning of an id, without its initiator; anything else unchanged."""
+    match = _PRINTED.fullmatch(snapshot)
+    return f"{match[1]}-{match[2]}-" if match else snapshot
 
 
 def is_named(snapshot: str | None, name: str) -> bool:
@@ -63,9 +63,9 @@ def is_named(snapshot: str | None, name: str) -> bool:
 
 
 def short_name(snapshot: str) -> str:
-    """Return the short form of an id, which may be that of others as well."""
-    epoch, counter, _ = snapshot.split("-", 2)
-    return f"{int(epoch)}.{int(counter)}"
+    """Return the short form of an id, which may be that of others as well; anything else unchanged."""
+    match = _PRINTED.fullmatch(snapshot)
+    return f"{int(match[1])}.{int(match[2])}" if match else snapshot
 
 
 def short_names(snapshots: Iterable[str]) -> Callable[[str], str]:
