@@ -33,7 +33,7 @@ from strobe.cli.live.up_session import Session
 from strobe.errors import TransportError
 from strobe.runtime.api.client import Client
 from strobe.runtime.api.discovery import Discovered
-from strobe.runtime.messages.api_documents import FinishedSnapshot, Part, ProcessStatus, RollbackReport
+from strobe.runtime.messages.api_documents import FinishedSnapshot, Part, ProcessStatus, RollbackReport, Trouble
 from strobe.storage import Store
 
 
@@ -268,10 +268,26 @@ def finished_of(snapshot, ended_us):
     return FinishedSnapshot(snapshot, "committed", "", ended_us - 10, 10, 1, 0, 0, 0, 0, [])
 
 
-def process_of(name, state):
+def process_of(name, state, blocked=""):
     fields = dict.fromkeys(ProcessStatus.__struct_fields__, 0)
     fields |= {"name": name, "state": state, "rejected": {}, "trouble": "", "instance": "", "host": "", "address": ""}
-    return ProcessStatus(**fields)
+    return ProcessStatus(**fields | {"blocked": blocked})
+
+
+def test_the_table_names_a_call_that_blocks_a_process_as_long_as_it_does():
+    """E13: with its running time, which the notice above the table would not update."""
+    console = Console(file=StringIO(), width=120)
+    calls = [f"Branch.receive() of b at bank.py:26 has been running for {seconds}.0 s" for seconds in (5, 6)]
+    with UpDisplay() as display:
+        display._live = SimpleNamespace(update=console.print, __exit__=lambda *_: None)
+        for call in (*calls, ""):
+            troubles = [Trouble("blocked", f"{call}; until it returns, no snapshot completes")] if call else []
+            display.show(status_of(processes=[process_of("b", "missing", call)], troubles=troubles))
+        display._live = None
+    drawn = console.file.getvalue().split("epoch ")[1:]
+    assert [call in table for call, table in zip(calls, drawn, strict=False)] == [True, True]
+    assert ["blocked" in table for table in drawn] == [True, True, False]
+    assert "until it returns" not in console.file.getvalue()
 
 
 @pytest.mark.parametrize("columns", [20, 80, 200])
