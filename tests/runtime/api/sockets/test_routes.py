@@ -125,6 +125,7 @@ def test_every_answer_matches_its_openapi_description(tmp_path: Path) -> None:
         assert [one["id"] for one in listed.document["snapshots"]] == [snapshot]
         shown = await check("GET", "/v1/snapshots/latest", "/v1/snapshots/{id}")
         assert shown.document["processes"]["a"]["duration_us"] == 3
+        assert (await check("GET", "/v1/snapshots/1.1", "/v1/snapshots/{id}")).code == 200
         assert (await check("GET", "/v1/snapshots/nothing", "/v1/snapshots/{id}")).code == 404
         assert (await check("GET", "/v1/snapshots?last=many", "/v1/snapshots")).code == 400
         taking, *_ = await asyncio.gather(

@@ -20,6 +20,7 @@ from strobe.protocol.coordinator.messages import (
     RestoreWanted,
     SnapshotWanted,
 )
+from strobe.protocol.values.ids import short_name
 from strobe.protocol.values.log_entries import EpochStart
 from strobe.protocol.values.view import ChannelSpec
 from strobe.runtime.coordinator.pending_requests import RestoreFailed, Superseded
@@ -186,7 +187,7 @@ def test_R1_a_snapshot_abandoned_by_a_restore_is_never_restored_again(tmp_path: 
             first = await committed(coordinator, a, b, data=b"first")
             await committed(coordinator, a, b, data=b"second")
             started, *_ = await asyncio.gather(
-                coordinator.service.operations.restore(RestoreRequest(first)), restored(a, b)
+                coordinator.service.operations.restore(RestoreRequest(short_name(first))), restored(a, b)
             )
             assert (started.epoch, started.restored) == (2, first)
             b = await restart(coordinator, b)
