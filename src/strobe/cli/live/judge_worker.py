@@ -19,6 +19,7 @@ from typing import BinaryIO
 import msgspec
 
 from strobe.cli.arguments.systems import open_system
+from strobe.cli.shell.long_calls import long_calls_noted
 from strobe.protocol import Snapshot
 from strobe.runtime.judging.evaluation import CONSERVED, ConservationCheck, Evaluation, Question, Ready, conditions_of
 from strobe.storage.content.manifests import to_snapshot
@@ -40,7 +41,7 @@ def main(system: str, store: str, bytes_max: str) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (int(bytes_max), resource.RLIM_INFINITY))
     waiting: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=_read, args=(questions, waiting), daemon=True).start()
-    with open_system(system) as source:
+    with open_system(system) as source, long_calls_noted(way_out="see verdict_timeout_s"):
         loaded = source.load()
         conservation = ConservationCheck(loaded, partial(_load, CommitReader(store)))
         _write(answers, Ready(conditions_of(loaded)))

@@ -11,7 +11,9 @@ from strobe.watchdog import LOOK_S, CallWatch, Watchdog, innermost_frame
 
 @contextmanager
 def long_calls_noted(
-    say: Callable[[str], None] | None = None, whose: Callable[[object], str] = lambda owner: ""
+    say: Callable[[str], None] | None = None,
+    whose: Callable[[object], str] = lambda owner: "",
+    way_out: str = "Ctrl-C ends the command",
 ) -> Iterator[None]:
     """Name a call of the user's code in this thread that has been running for 5 s, 10 s, ..., with its stack.
 
@@ -29,7 +31,7 @@ def long_calls_noted(
         if found.ended:
             print_note(f"{call} has ended, after {found.running_s:.1f} s")
         else:
-            print_note(f"{call} has been running for {found.running_s:.1f} s; Ctrl-C ends the command")
+            print_note(f"{call} has been running for {found.running_s:.1f} s; {way_out}")
             note_lines(found.call.stack)
 
     with Watchdog(look, min(LOOK_S, blocked_s / 4)):
