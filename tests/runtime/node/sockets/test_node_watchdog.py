@@ -1,5 +1,6 @@
 """A handler, source or sink that does not return is named in the log of its node, and to the coordinator."""
 
+import asyncio
 import logging
 import threading
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.runtime.link_ends import run, until
 from tests.runtime.lone_node import lone_node
+from tests.runtime.node.sockets.own_loop_programs import own_loop
 from tests.runtime.scripted import pair
 
 from strobe.process import Context
@@ -107,5 +109,20 @@ def test_a_sink_that_does_not_return_is_in_the_heartbeats(tmp_path: Path, report
             sink.allowed.set()
             await until(lambda: not measure(node.host).blocked)
             assert node.coordinator.blocked == []
+
+    run(scenario())
+
+
+def test_a_program_with_its_own_loop_that_blocks_it_is_named(tmp_path: Path, reports: Reports) -> None:
+    async def step() -> None:
+        settle(reports)
+
+    async def scenario() -> None:
+        async with own_loop(tmp_path, blocked_s=0.05) as own:
+            await asyncio.create_task(step())
+            await until(lambda: own.coordinator.blocked)
+            [blocked] = own.coordinator.blocked
+            assert blocked.call.startswith("step() of b at tests/runtime/node/sockets/test_node_watchdog.py:")
+            assert "in settle" in getattr(reports.records[0], STACK)
 
     run(scenario())
