@@ -22,7 +22,7 @@ from strobe.declarations import declare
 from strobe.errors import UserCodeFailed
 from strobe.process import Process, System
 from strobe.protocol import LocalState, Snapshot
-from strobe.storage.content.state_codec import decode_captured, encode_captured
+from strobe.storage.content.state_codec import captured_state, decode_captured
 from strobe.storage.inspection.round_trip import round_trip
 from strobe.user_code import RAISED, explain, is_failure, place_of_code
 
@@ -165,8 +165,7 @@ class _ProcessCheck:
 def _encoded(name: str, captured: Any) -> tuple[LocalState, Any]:
     """Return a captured state as a snapshot stores it, and decoded again."""
     kind = type(captured).__name__
-    encoding, data = _attempt("", lambda: encode_captured(name, captured))
-    local = LocalState(0, encoding, data)
+    local = _attempt("", lambda: captured_state(name, captured))
     problem = f"the {kind} that capture() returns is not what its type says: it is encoded, and cannot be decoded again"
     return local, _attempt(problem, lambda: decode_captured(captured, local))
 

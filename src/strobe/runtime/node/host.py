@@ -284,7 +284,7 @@ class Host:
                 restored.fork = order.fork
             # The previous timeline held buffers in reference cycles, too few for a garbage collection soon.
             await self.writer.run(gc.collect)
-            origin = restored.snapshot if restored is not None else "its beginning"
+            origin = restored.origin if restored is not None else "its beginning"
             logger.info("process %s begins epoch %d from %s", self.name, self.epoch, origin)
             # A joining process begins without channels, and installs its first view like any other.
             view = order.view if isinstance(order, RestoreState) else View(order.view.number - 1, (), ())

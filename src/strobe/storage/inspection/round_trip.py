@@ -15,7 +15,7 @@ from strobe.keyed_state import KeyedState
 from strobe.process import Process
 from strobe.protocol import LocalState
 from strobe.protocol.values.fragment import KEYED, MSGPACK
-from strobe.storage.content.state_codec import encode_captured
+from strobe.storage.content.state_codec import encode_captured, upgraded
 from strobe.storage.inspection.diff import compare_keyed
 from strobe.storage.inspection.value_diff import CHANGED, FieldChange, changed_fields
 from strobe.user_code import RAISED, explain, is_failure
@@ -48,7 +48,7 @@ def round_trip(name: str, process: Process, local: LocalState, state: Any) -> st
     if encoding != local.encoding:
         return f"capture() after restore() gives {encoding} instead of {local.encoding}"
     try:
-        return _difference(captured, data, local)
+        return _difference(captured, data, upgraded(captured, local))
     except UNREADABLE as error:
         return f"capture() after restore() gives a {type(captured).__name__}, which its state is not: {error}"
 
