@@ -22,6 +22,7 @@ from strobe.declarations import declare
 from strobe.errors import UserCodeFailed
 from strobe.process import Process, System
 from strobe.protocol import LocalState, Snapshot
+from strobe.shared_state import shared_state
 from strobe.storage.content.state_codec import captured_state, decode_captured
 from strobe.storage.inspection.round_trip import round_trip
 from strobe.user_code import RAISED, explain, is_failure, place_of_code
@@ -65,7 +66,7 @@ class _Found(Exception):
 
 def check_system(system: System, leave_out: Collection[str] = ()) -> Checked:
     """Check every process of `system`, except those in `leave_out`, and its `conserved` function."""
-    mistakes: list[Mistake] = []
+    mistakes = _shared(system, leave_out)
     unchecked: list[str] = []
     states: dict[str, Any] = {}
     for name, process in system.processes.items():
@@ -87,7 +88,8 @@ def check_system(system: System, leave_out: Collection[str] = ()) -> Checked:
 def check_process(system: System, name: str) -> Checked:
     """Check one process of `system`."""
     found = _ProcessCheck(name, system.processes[name], system)
-    return Checked(tuple(found.mistakes), tuple(found.unchecked))
+    shared = _shared(system, [other for other in system.processes if other != name])
+    return Checked((*shared, *found.mistakes), tuple(found.unchecked))
 
 
 def decoded_again(name: str, captured: Any) -> tuple[LocalState, Any]:
@@ -160,6 +162,10 @@ class _ProcessCheck:
             problem = round_trip(self._name, again, local, _encoded(self._name, captured)[1])
             if problem is not None:
                 raise _Found(f"{self._kind}.restore{_at(again, 'restore')}: {problem}")
+
+
+def _shared(system: System, leave_out: Collection[str]) -> list[Mistake]:
+    return [Mistake(name, one.problem) for one in shared_state(system, leave_out) for name in one.processes]
 
 
 def _encoded(name: str, captured: Any) -> tuple[LocalState, Any]:
