@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from strobe.errors import StoreCorrupt, StrobeError, TransportError, UsageError
+from strobe.errors import NotACoordinator, StoreCorrupt, StrobeError, TransportError, UsageError
 from strobe.process import System
 from strobe.protocol import View
 from strobe.protocol.coordinator.messages import (
@@ -106,7 +106,7 @@ class Host:
         self._store_given = store
         self._store = ""
         self._sign = sign
-        self._link = CoordinatorLink(coordinator, self._greeting, self.handle, self.fail)
+        self._link = CoordinatorLink(coordinator, self._greeting, self.handle, self.fail, patient=bool(run))
         self._listener: Listener | None = None
         self._port = 0
         self._output_release = OutputRelease(
@@ -168,7 +168,7 @@ class Host:
         if self.timeline is not None:
             self.timeline.stop()
         self.send(Failed(self.name, self.problem))
-        self.end(1)
+        self.end(error.exit_code if isinstance(error, NotACoordinator) else 1)
 
     def unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """For `loop.set_exception_handler` if the node owns the event loop: a timer or a flush has failed."""
