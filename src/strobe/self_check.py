@@ -20,11 +20,12 @@ import msgspec
 
 from strobe.declarations import declare
 from strobe.errors import UserCodeFailed
+from strobe.handlers import location
 from strobe.process import Process, System
 from strobe.protocol import LocalState, Snapshot
 from strobe.shared_state import shared_state
 from strobe.storage.content.state_codec import captured_state, decode_captured
-from strobe.storage.inspection.round_trip import round_trip
+from strobe.storage.inspection.round_trip import captured_again, round_trip
 from strobe.user_code import RAISED, explain, is_failure, place_of_code
 
 Result = TypeVar("Result")
@@ -92,12 +93,12 @@ def check_process(system: System, name: str) -> Checked:
     return Checked((*shared, *found.mistakes), tuple(found.unchecked))
 
 
-def decoded_again(name: str, captured: Any) -> tuple[LocalState, Any]:
-    """Return a captured state as a snapshot stores it, and decoded again; raise UserCodeFailed if that fails."""
+def decoded_again(name: str, capture: Callable[[], Any]) -> tuple[LocalState, Any]:
+    """Return what `capture` returns as a snapshot stores it, and decoded again; raise UserCodeFailed if that fails."""
     try:
-        return _encoded(name, captured)
+        return _encoded(name, _attempt("it fails", capture))
     except _Found as error:
-        raise UserCodeFailed(_describe(str(error), [name])) from error
+        raise UserCodeFailed(_describe(f"`capture`{location(capture)}: {error}", [name])) from error
 
 
 class Restores:
@@ -157,6 +158,10 @@ class _ProcessCheck:
             local, self.state = _encoded(self._name, captured)
         except _Found as error:
             raise _Found(f"{self._kind}.capture{_at(original, 'capture')}: {error}") from error
+        if twin is not None:
+            changed = _attempt("a second capture()", lambda: captured_again(self._name, twin, captured, local.data))
+            if changed is not None:
+                raise _Found(f"{self._kind}.capture{_at(twin, 'capture')}: {changed}")
         _attempt(f"what {self._kind} declares", lambda: declare(self._name, original, system.message_rules))
         if again is not None and has_restore:
             problem = round_trip(self._name, again, local, _encoded(self._name, captured)[1])

@@ -194,9 +194,12 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "capture that counts": Mistake(
         1,
-        r"KIND\.restore.*balance",
+        r"KIND\.capture \(PLACE\): capture\(\), called twice, gives different states: balance",
         replaced(
-            "capture", "def capture(self):", "    self.state.balance += 1", "    return Ledger(self.state.balance)"
+            "capture",
+            "def capture(self):  # HERE",
+            "    self.state.balance += 1",
+            "    return Ledger(self.state.balance)",
         ),
         kinds=("Struct",),
     ),
