@@ -162,7 +162,7 @@ def nothing() -> None: ...
         ({1: "up_to_2"}, r"Account.migrations\[1\] is a str, not something that can be called"),
         ({1: awaited}, r"Account.migrations\[1\] is async"),
     ],
-    ids=repr,
+    ids=["not from 1", "a gap", "text as key", "a flag as key", "a list", "no parameter", "a name", "async"],
 )
 def test_E13_wrong_declarations_are_refused(declared: Any, message: str) -> None:
     class Account(msgspec.Struct):
