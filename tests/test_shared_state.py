@@ -25,8 +25,17 @@ class Account(msgspec.Struct):
     balance: int = 0
     history: list[int] = []
 
+    names: list[str] = []
+
     def pay(self, amount: int) -> None:
         self.balance -= amount
+        self._note(amount)
+
+    def _note(self, amount: int) -> None:
+        self.history.append(amount)
+
+    def largest(self) -> int:
+        return max(self.history)
 
 
 class Fixed(msgspec.Struct, frozen=True):
@@ -235,6 +244,8 @@ def test_E13_an_object_given_to_several_processes_is_named_once() -> None:
     processes = {"a": Paying(shared), "b": Paying(Account()), "c": Paying(shared)}
     (found,) = shared_state(System(processes, []))
     assert found.processes == ("a", "c")
+    system = System(processes, [])
+    assert [len(check_process(system, name).mistakes) for name in processes] == [1, 0, 1]
     assert found.problem.startswith("Paying.account is the same Account in all of them, and is changed at tests/test_")
     assert f":{line_of('paid')}" in found.problem
 
@@ -258,7 +269,48 @@ def test_E13_a_default_argument_that_processes_share_is_named() -> None:
 def test_E13_a_part_that_two_processes_share_is_named_with_its_path() -> None:
     history: list[int] = []
     (found,) = problems(a=Paying(Account(1, history)), b=Paying({"x": [Account(2, history)]}))
+    names = ["ada"]  # no method changes them
+    assert problems(a=Paying(Account(1, names=names)), b=Paying(Account(2, names=names))) == []
     assert found.startswith("Paying.account.history and Paying.account['x'][0].history is the same list in all of them")
+
+
+class Reading(Paying):
+    def receive(self, ctx: Any, channel: str, message: Any) -> None:
+        message.append(self.account.largest())
+
+
+class Updating(Paying):
+    def receive(self, ctx: Any, channel: str, message: Any) -> None:
+        self.account.balance += message
+
+
+class Listing(Paying):
+    def receive(self, ctx: Any, channel: str, message: Any) -> None:
+        for account in self.account.values():
+            account.pay(message)
+            account.balance = 0
+
+
+def test_E13_only_what_is_really_changed_is_named() -> None:
+    shared = Account()
+    assert problems(a=Reading(shared), b=Reading(shared)) == []
+    history: list[int] = []
+    assert problems(a=Updating(Account(1, history)), b=Updating(Account(2, history))) == []
+    assert len(problems(a=Updating(shared), b=Updating(shared))) == 1
+    assert len(problems(a=Listing({"x": shared}), b=Listing({"x": shared}))) == 1
+
+
+def test_E13_an_object_of_the_class_is_named_if_a_method_of_it_is_called() -> None:
+    class Branch(Paying):
+        account = Account()
+
+        def __init__(self) -> None:
+            pass
+
+    (found,) = problems(a=Branch())
+    assert found.startswith(
+        "Branch.account is an attribute of the class, and is changed at tests/test_shared_state.py:"
+    )
 
 
 def test_E13_an_object_that_another_process_only_reads_is_named() -> None:

@@ -47,12 +47,34 @@ class Root(NamedTuple):
 OBJECT, CLASS, MODULE = "object", "class", "module"
 
 
+class Target(NamedTuple):
+    """What is changed: the object at `path`, attribute by attribute from the root; if `deep`, something within it."""
+
+    root: Root
+    path: tuple[str, ...] = ()
+    deep: bool = False
+
+    @property
+    def whole_path(self) -> tuple[str, ...]:
+        return (self.root.name, *self.path)
+
+    def changes(self, path: tuple[str, ...], is_element: bool) -> bool:
+        """Return whether the object at `path` is changed, or an element of it."""
+        own = self.whole_path
+        if self.deep and path[: len(own)] == own:
+            return True
+        return not is_element and own[: len(path)] == path
+
+
 class Uses(msgspec.Struct):
-    """The uses in some methods. Changes have the place of the first one; `called` are calls of unknown methods."""
+    """The uses in some methods. Changes have the place of the first one; `called` are calls of other methods.
+
+    `assigned` are the attributes of the object that are assigned.
+    """
 
     mentioned: set[Root] = msgspec.field(default_factory=set)
-    changed: dict[Root, str] = msgspec.field(default_factory=dict)
-    called: dict[Root, str] = msgspec.field(default_factory=dict)
+    changed: dict[Target, str] = msgspec.field(default_factory=dict)
+    called: dict[tuple[Target, str], str] = msgspec.field(default_factory=dict)
     assigned: set[str] = msgspec.field(default_factory=set)
     calls_super: bool = False
 
@@ -71,31 +93,24 @@ class ClassUses:
                 if node is not None and all(one.calls_super for one in overriding):
                     overriding.append(_Reader(node, function, names, has_self).uses)
 
-    def changes(self) -> Uses:
-        """Return what any method changes or calls."""
-        whole = Uses()
-        for one in (one for found in self._methods.values() for one in found):
-            for root, place in one.changed.items():
-                whole.changed.setdefault(root, place)
-            for root, place in one.called.items():
-                whole.called.setdefault(root, place)
-        return whole
+    def whole(self) -> Uses:
+        """Return the uses of all methods."""
+        return self.of(*self._methods)
 
-    def mentioned(self, *methods: str) -> set[Root]:
-        """Return what these methods mention, and the methods that they call on the object."""
-        found: set[Root] = set()
+    def of(self, *methods: str) -> Uses:
+        """Return the uses of these methods, and of the methods that they call on the object."""
+        found = Uses()
         waiting, seen = list(methods), set(methods)
         while waiting:
             for one in self._methods.get(waiting.pop(), []):
-                found |= one.mentioned
+                found.mentioned |= one.mentioned
+                found.assigned |= one.assigned
+                found.changed = one.changed | found.changed
+                found.called = one.called | found.called
                 new = {root.name for root in one.mentioned if root.of != MODULE} & self._methods.keys() - seen
                 waiting += new
                 seen |= new
         return found
-
-    def assigned(self, method: str) -> set[str]:
-        """Return the attributes of the object that a method assigns."""
-        return {name for one in self._methods.get(method, []) for name in one.assigned}
 
 
 _Function = ast.FunctionDef | ast.Lambda
@@ -148,6 +163,11 @@ def _functions_in(file: str) -> dict[tuple[str, int], _Function]:
     return found
 
 
+def _within(begin: Target, path: tuple[str, ...], deep: bool) -> Target:
+    """Return what lies at `path` from `begin`. Below an element, paths are not followed."""
+    return begin if begin.deep else Target(begin.root, (*begin.path, *path), deep)
+
+
 class _Reader(ast.NodeVisitor):
     """Reads one method."""
 
@@ -156,7 +176,7 @@ class _Reader(ast.NodeVisitor):
         self._file = function.__code__.co_filename
         self._classes = classes
         self._globals: set[str] = set()
-        self._aliases: dict[str, Root] = {}
+        self._aliases: dict[str, Target] = {}
         arguments = [one.arg for one in (*node.args.posonlyargs, *node.args.args)]
         self._self = arguments[0] if arguments and has_self else ""
         self._variables = {
@@ -193,7 +213,7 @@ class _Reader(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
-        self._change(self._root(node.target), node)
+        self._change(self._target(node.target), node)
         self.generic_visit(node)
 
     def visit_Delete(self, node: ast.Delete) -> None:
@@ -202,7 +222,8 @@ class _Reader(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_For(self, node: ast.For) -> None:
-        root = self._root(node.iter)
+        target = self._target(node.iter)
+        root = target._replace(deep=True) if target is not None else None
         for one in ast.walk(node.target):
             if isinstance(one, ast.Name):
                 self._alias(one.id, root)
@@ -211,14 +232,14 @@ class _Reader(ast.NodeVisitor):
     def visit_Call(self, node: ast.Call) -> None:
         function = node.func
         if isinstance(function, ast.Attribute):
-            root = self._root(function.value)
+            target = self._target(function.value)
             if function.attr in _CHANGING:
-                self._change(root, node)
-            elif root is not None:
-                self.uses.called.setdefault(root, place_of_line(self._file, node.lineno))
+                self._change(target, node)
+            elif target is not None:
+                self.uses.called.setdefault((target, function.attr), place_of_line(self._file, node.lineno))
         name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
         if name in _CHANGING_FIRST_ARGUMENT and node.args:
-            self._change(self._root(node.args[0]), node)
+            self._change(self._target(node.args[0]), node)
         self.generic_visit(node)
 
     def _assign(self, target: ast.expr, value: ast.expr | None) -> None:
@@ -227,42 +248,47 @@ class _Reader(ast.NodeVisitor):
                 self._assign(one, None)
         elif isinstance(target, ast.Name):
             if target.id in self._globals:
-                self._change(Root(MODULE, target.id), target)
+                self._change(Target(Root(MODULE, target.id)), target)
             else:
-                self._alias(target.id, self._root(value) if value is not None else None)
+                self._alias(target.id, self._target(value) if value is not None else None)
         elif isinstance(target, ast.Attribute) and self._is_self(target.value):
             self.uses.assigned.add(target.attr)
         elif isinstance(target, ast.Attribute) and self._is_class(target.value):
-            self._change(Root(CLASS, target.attr), target)
+            self._change(Target(Root(CLASS, target.attr)), target)
         elif isinstance(target, ast.Attribute | ast.Subscript):
-            self._change(self._root(target.value), target)
+            self._change(self._target(target.value), target)
 
-    def _alias(self, name: str, root: Root | None) -> None:
-        if root is not None:
-            self._aliases[name] = root
+    def _alias(self, name: str, target: Target | None) -> None:
+        if target is not None:
+            self._aliases[name] = target
         else:
             self._aliases.pop(name, None)
 
-    def _change(self, root: Root | None, node: ast.expr | ast.stmt) -> None:
-        if root is not None:
-            self.uses.changed.setdefault(root, place_of_line(self._file, node.lineno))
+    def _change(self, target: Target | None, node: ast.expr | ast.stmt) -> None:
+        if target is not None:
+            self.uses.changed.setdefault(target, place_of_line(self._file, node.lineno))
 
-    def _root(self, node: ast.expr) -> Root | None:
-        """Return what an expression such as `self.items[3].name` begins with: here the attribute `items`."""
+    def _target(self, node: ast.expr) -> Target | None:
+        """Return the object that an expression such as `self.book.pages[3].lines` is, or is within."""
+        path: tuple[str, ...] = ()
+        deep = False
         while True:
             if isinstance(node, ast.Name):
-                known = Root(MODULE, node.id) if node.id in self._variables else None
-                return self._aliases.get(node.id, known)
+                begin = self._aliases.get(node.id)
+                if begin is None and node.id in self._variables:
+                    begin = Target(Root(MODULE, node.id))
+                return _within(begin, path, deep) if begin is not None else None
             if isinstance(node, ast.Attribute):
                 if self._is_self(node.value):
-                    return Root(OBJECT, node.attr)
+                    return Target(Root(OBJECT, node.attr), path, deep)
                 if self._is_class(node.value):
-                    return Root(CLASS, node.attr)
+                    return Target(Root(CLASS, node.attr), path, deep)
+                path = (node.attr, *path)
                 node = node.value
             elif isinstance(node, ast.Subscript):
-                node = node.value
+                path, deep, node = (), True, node.value
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _WITHIN:
-                node = node.func.value
+                path, deep, node = (), True, node.func.value
             else:
                 return None
 

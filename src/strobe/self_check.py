@@ -89,7 +89,7 @@ def check_system(system: System, leave_out: Collection[str] = ()) -> Checked:
 def check_process(system: System, name: str) -> Checked:
     """Check one process of `system`."""
     found = _ProcessCheck(name, system.processes[name], system)
-    shared = _shared(system, [other for other in system.processes if other != name])
+    shared = [one for one in _shared(system, ()) if one.process == name]
     return Checked((*shared, *found.mistakes), tuple(found.unchecked))
 
 

@@ -13,14 +13,15 @@ constants and caches may be shared.
 
 import inspect
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
+from itertools import islice
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
 import msgspec
 
-from strobe.attribute_uses import CLASS, MODULE, OBJECT, ClassUses, Root, Sources
+from strobe.attribute_uses import CLASS, MODULE, OBJECT, ClassUses, Root, Sources, Target
 from strobe.keyed_state import KeyedState
 from strobe.process import Process, System
 
@@ -114,77 +115,115 @@ class _StateUses:
 
     def __init__(self, kind: type[Process], sources: Sources) -> None:
         self._kind = kind
+        self._sources = sources
         uses = ClassUses(kind, Process, sources)
-        self._captured = uses.mentioned("capture", "restore")
-        found = uses.changes()
-        self._changed, self._called = found.changed, found.called
-        self._started = uses.assigned("start")
+        self._captured = uses.of("capture", "restore").mentioned
+        self._started = uses.of("start").assigned
+        self._uses = uses.whole()
 
     def problems(self, process: Process) -> Iterator[str]:
         """Yield each attribute of the class and each variable of the module that holds state."""
-        for root, place in self._changed.items():
-            if root.of == MODULE and root in self._captured:
+        kind = self._kind
+        for name in sorted({root.name for root in self._captured if root.of == MODULE}):
+            changed = (place for target, place in self._uses.changed.items() if target.root == Root(MODULE, name))
+            for place in islice(changed, 1):
                 yield (
-                    f"{self._kind.__name__} keeps state in the variable {root.name!r} of its module, changed at "
-                    f"{place}: all processes of a program share it, and no rollback restores it; keep it in "
-                    f"self.{root.name}"
+                    f"{kind.__name__} keeps state in the variable {name!r} of its module, changed at {place}: all "
+                    f"processes of a program share it, and no rollback restores it; keep it in self.{name}"
                 )
-            elif root.of != MODULE and self._is_state(root.name) and self._of_class(root, process):
-                owner = next((one for one in self._kind.__mro__ if root.name in vars(one)), self._kind)
+        for name in sorted({root.name for root in self._captured if root.of != MODULE}):
+            found = self._place(name, self._of_class(name), (name,), is_element=False)
+            if found is not None and self._is_of_class(name, process):
+                owner = next((one for one in kind.__mro__ if name in vars(one)), kind)
                 yield (
-                    f"{owner.__name__}.{root.name} is an attribute of the class, and is changed at {place}: all "
-                    f"processes of the class share it, and no rollback restores it; set self.{root.name} in __init__"
+                    f"{owner.__name__}.{name} is an attribute of the class, and is changed at {found}: all processes "
+                    f"of the class share it, and no rollback restores it; set self.{name} in __init__"
                 )
+
+    def _of_class(self, name: str) -> Any:
+        return inspect.getattr_static(self._kind, name, None)
+
+    def _is_of_class(self, name: str, process: Process) -> bool:
+        """Return whether an attribute that is changed belongs to the class, and not to `process`."""
+        if name in _attributes(process) or name in self._started:
+            return False
+        is_assigned = any(target.root == Root(CLASS, name) for target in self._uses.changed)
+        return is_assigned or _is_mutable(self._of_class(name))
 
     def objects(self, name: str, process: Process) -> Iterator[_Found]:
         """Yield each mutable object in the attributes of `process`."""
         for attribute, value in _attributes(process).items():
-            place = self._place(attribute, value) if self._is_state(attribute) else None
-            path = f"{self._kind.__name__}.{attribute}"
-            yield from (_Found(part, name, step, place) for step, part in _mutable_parts(path, value))
+            is_state = bool({Root(OBJECT, attribute), Root(CLASS, attribute)} & self._captured)
+            for part in _mutable_parts(attribute, value):
+                place = self._place(attribute, value, part.path, part.is_element) if is_state else None
+                yield _Found(part.value, name, f"{self._kind.__name__}.{part.text}", place)
 
-    def _is_state(self, attribute: str) -> bool:
-        return bool({Root(OBJECT, attribute), Root(CLASS, attribute)} & self._captured)
+    def _place(self, attribute: str, value: Any, path: tuple[str, ...], is_element: bool) -> str | None:
+        """Return where the object at `path`, in the `value` of an attribute, is changed; None if it is not."""
+        for target, place in self._changes(attribute, value):
+            if target.changes(path, is_element):
+                return place
+        return None
 
-    def _place(self, attribute: str, value: Any) -> str | None:
-        """Return where an attribute is changed; a method of an object may change it, one of a container is known."""
-        root = Root(OBJECT, attribute)
-        called = None if isinstance(value, _CONTAINERS) else self._called.get(root)
-        return self._changed.get(root) or called
+    def _changes(self, attribute: str, value: Any) -> Iterator[tuple[Target, str]]:
+        """Yield each change within an attribute, also by the methods of the objects there."""
+        for target, place in self._uses.changed.items():
+            if target.root.name == attribute and target.root.of != MODULE:
+                yield target, place
+        for (target, method), place in self._uses.called.items():
+            if target.root.name == attribute and target.root.of != MODULE and not target.deep:
+                called = _at(value, target.path)
+                if called is not None and not isinstance(called, (*_CONTAINERS, *_LEAVES)):
+                    uses = ClassUses(type(called), object, self._sources).of(method)
+                    if uses.assigned:
+                        yield target, place
+                    for inner in uses.changed:
+                        if inner.root.of == OBJECT:
+                            yield Target(target.root, (*target.path, *inner.whole_path), inner.deep), place
 
-    def _of_class(self, root: Root, process: Process) -> bool:
-        """Return whether the state in an attribute is that of the class: assigned there, or an object changed there."""
-        if root.name in _attributes(process) or root.name in self._started:
-            return False
-        return root.of == CLASS or _is_mutable(inspect.getattr_static(self._kind, root.name, None))
+
+def _at(value: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        value = getattr(value, name, None)
+    return value
 
 
-def _mutable_parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield each mutable object within `value`, outermost first, with its path."""
-    waiting: deque[tuple[str, Any]] = deque([(path, value)])
+class _Part(NamedTuple):
+    """A mutable object: the attributes that lead to it, or, if it `is_element`, to something that contains it."""
+
+    value: Any
+    text: str
+    path: tuple[str, ...]
+    is_element: bool
+
+
+def _mutable_parts(attribute: str, value: Any) -> Iterator[_Part]:
+    """Yield each mutable object within the value of an attribute, outermost first."""
+    waiting: deque[_Part] = deque([_Part(value, attribute, (attribute,), False)])
     seen: set[int] = set()
     while waiting and len(seen) < OBJECTS_MAX:
-        step, one = waiting.popleft()
+        part = waiting.popleft()
+        one = part.value
         if isinstance(one, (*_LEAVES, BuiltinFunctionType)) or id(one) in seen:
             continue
         seen.add(id(one))
         if _is_mutable(one):
-            yield step, one
-        if not isinstance(one, Process):
-            waiting += _parts(step, one)
+            yield part
+        if not isinstance(one, Process | KeyedState):
+            waiting += _parts(part)
 
 
-def _parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, KeyedState):
-        return
+def _parts(part: _Part) -> Iterator[_Part]:
+    value, text, path, is_element = part
     if isinstance(value, Mapping):
-        yield from ((f"{path}[{key!r}]", one) for key, one in value.items())
+        yield from (_Part(one, f"{text}[{key!r}]", path, True) for key, one in value.items())
     elif isinstance(value, list | tuple | set | frozenset | deque):
-        yield from ((f"{path}[{place}]", one) for place, one in enumerate(value))
-    elif isinstance(value, msgspec.Struct):
-        yield from ((f"{path}.{name}", getattr(value, name, None)) for name in value.__struct_fields__)
-    elif hasattr(value, "__dict__"):
-        yield from ((f"{path}.{name}", one) for name, one in vars(value).items())
+        yield from (_Part(one, f"{text}[{place}]", path, True) for place, one in enumerate(value))
+    else:
+        names: Iterable[str] = getattr(value, "__struct_fields__", getattr(value, "__dict__", ()))
+        for name in names:
+            inner = path if is_element else (*path, name)
+            yield _Part(getattr(value, name, None), f"{text}.{name}", inner, is_element)
 
 
 def _is_mutable(value: Any) -> bool:
