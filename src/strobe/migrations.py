@@ -6,7 +6,7 @@ version 1. The version is stored with each state. For a `KeyedState`, the type o
 migrated.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -16,13 +16,14 @@ from msgspec import inspect
 from strobe.encodable import UNENCODABLE, refusal
 from strobe.errors import UsageError, UserCodeFailed
 from strobe.handlers import Shape, check_finished, check_function, location
-from strobe.known_fields import decode_known
+from strobe.known_fields import require_known
 from strobe.user_code import RAISED, explain, is_failure
 
 Migration = Callable[[Any], Any]
 
 _ATTRIBUTE = "migrations"
 _encode = msgspec.msgpack.Encoder().encode
+_plain = msgspec.msgpack.Decoder().decode
 
 
 @lru_cache(maxsize=256)
@@ -43,25 +44,52 @@ def migrate(what: str, kind: Any, version: int, data: bytes | memoryview | msgsp
     `what` names the value in errors. Raise UserCodeFailed if a migration fails, or if its result is no `kind`. Raise
     UsageError if the version is newer than this program.
     """
-    name, current = _name(kind), version_of_type(kind)
-    if version > current:
+    steps, decode = _plan(kind, version)
+    if steps is None:
         raise UsageError(
-            f"{what} is of version {version} of {name}, written by a newer program: this one knows versions up to "
-            f"{current}"
+            f"{what} is of version {version} of {_name(kind)}, written by a newer program: this one knows versions up "
+            f"to {version_of_type(kind)}"
         )
-    value = msgspec.msgpack.decode(data)
-    for number in range(version, current):
-        value = _step(f"{what}: the migration of {name} from version {number}", _migrations(kind)[number], value)
-    last = f"{what}: {name}.migrations[{current - 1}]{location(_migrations(kind)[current - 1])}"
+    value = _plain(data)
+    for number, step in enumerate(steps, version):
+        value = _migrated(f"{what}: the migration of {_name(kind)} from version {number}", step, value)
     try:
         encoded = _encode(value)
-    except UNENCODABLE as error:
-        raise UserCodeFailed(str(refusal(f"{last}: what it returned", value, error))) from error
-    try:
-        decode_known(encoded, kind)
+        decode(encoded)
+        require_known(encoded, kind)
     except msgspec.ValidationError as error:
-        raise UserCodeFailed(f"{last}: what it returned is no {name}: {error}") from error
+        raise UserCodeFailed(f"{_last(what, kind, steps)}: what it returned is no {_name(kind)}: {error}") from error
+    except UNENCODABLE as error:
+        returned = f"{_last(what, kind, steps)}: what it returned"
+        raise UserCodeFailed(str(refusal(returned, value, error))) from error
     return encoded
+
+
+def _migrated(what: str, step: Migration, value: Any) -> Any:
+    try:
+        returned = step(value)
+        if type(returned) is not dict:
+            check_finished(what, returned)
+    except RAISED as error:
+        if not is_failure(error):
+            raise
+        raise UserCodeFailed(f"{what} fails: {explain(error)}") from error
+    if returned is None:
+        raise UserCodeFailed(f"{what} returned None{location(step)}; return the state of the next version")
+    return returned
+
+
+def _last(what: str, kind: Any, steps: Sequence[Migration]) -> str:
+    return f"{what}: {_name(kind)}.{_ATTRIBUTE}[{version_of_type(kind) - 1}]{location(steps[-1])}"
+
+
+@lru_cache(maxsize=64)
+def _plan(kind: Any, version: int) -> tuple[tuple[Migration, ...] | None, Callable[[bytes], Any]]:
+    """Return the migrations from `version` of `kind`, None if it is a newer one, and the decoder of the result."""
+    current = version_of_type(kind)
+    declared = _migrations(kind)
+    steps = tuple(declared[number] for number in range(version, current)) if version <= current else None
+    return steps, msgspec.msgpack.Decoder(kind).decode
 
 
 def refuse_migrations(kind: Any) -> None:
@@ -72,19 +100,6 @@ def refuse_migrations(kind: Any) -> None:
             "as they were sent. Give a new field a default; for any other change add a new message type, and keep the "
             "old one in `messages` while there are snapshots that have it in flight"
         )
-
-
-def _step(what: str, function: Migration, value: Any) -> Any:
-    try:
-        migrated = function(value)
-        check_finished(what, migrated)
-    except RAISED as error:
-        if not is_failure(error):
-            raise
-        raise UserCodeFailed(f"{what} fails: {explain(error)}") from error
-    if migrated is None:
-        raise UserCodeFailed(f"{what} returned None{location(function)}; return the state of the next version")
-    return migrated
 
 
 def _migrations(kind: Any) -> Mapping[int, Migration]:
