@@ -17,7 +17,7 @@ from strobe.process import Channel, Process, System
 from strobe.runtime.connectors.file_sink import FileSink
 from strobe.runtime.connectors.file_source import FileSource
 from strobe.simulation.world import World
-from strobe.storage.content.state_codec import encode_state
+from strobe.storage.content.state_codec import encode_captured
 
 HERE = Path(__file__).name
 
@@ -232,6 +232,6 @@ def test_a_simulated_handler_that_returns_a_coroutine_fails_by_name() -> None:
 def test_capture_and_declarations_that_return_a_coroutine_fail_by_name() -> None:
     kind = type("Mine", (Right,), {name: lambda self: coroutine_function() for name in ("capture", "active")})
     with pytest.raises(UsageError, match=r"capture\(\) of process a returned a coroutine of coroutine_function"):
-        encode_state("a", kind())
+        encode_captured("a", kind().capture())
     with pytest.raises(UsageError, match=r"active\(\) of process 'a' returned a coroutine of coroutine_function"):
         declare("a", kind(), ())

@@ -8,12 +8,15 @@ import msgspec
 import pytest
 
 from strobe.declarations import Waits
-from strobe.errors import UserCodeFailed
+from strobe.errors import UsageError, UserCodeFailed
 from strobe.keyed_state import KeyedState
 from strobe.process import Process, System
 from strobe.protocol import Fragment, LocalState, Snapshot, SnapshotId, View
 from strobe.self_check import Restores, check_process, check_system, decoded_again
 from strobe.storage.content.state_codec import encode_captured
+from strobe.user_code import explain
+
+HERE = "tests/test_self_check.py"
 
 
 class Account(msgspec.Struct):
@@ -185,8 +188,61 @@ def test_a_field_that_restore_forgets_shows_in_a_later_state() -> None:
 
 
 def test_the_state_of_a_program_with_its_own_loop_is_decoded_again() -> None:
-    local, state = decoded_again("a", Account(5))
+    local, state = decoded_again("a", lambda: Account(5))
     assert state == Account(5)
     assert local.data == msgspec.msgpack.encode(Account(5))
-    with pytest.raises(UserCodeFailed, match=r"^process 'a': the Account that capture\(\) returns is not what"):
-        decoded_again("a", Account("five"))  # type: ignore[arg-type]
+    with pytest.raises(
+        UserCodeFailed, match=rf"^process 'a': `capture` \({HERE}:\d+\): the Account that capture\(\) returns is"
+    ):
+        decoded_again("a", lambda: Account("five"))  # type: ignore[arg-type]
+    for value, culprit in (
+        (Account([object()]), r"Account.balance\[0\]: object"),  # type: ignore[arg-type]
+        ({"x": [{"y": {object()}}]}, r"dict\['x'\]\[0\]\['y'\] member <object.*>: object"),
+    ):
+        with pytest.raises(
+            UserCodeFailed, match=rf"^process 'a': `capture` \({HERE}:\d+\): .*cannot be encoded: {culprit}"
+        ):
+            decoded_again("a", lambda value=value: value)  # type: ignore[misc]
+    with pytest.raises(UserCodeFailed, match=rf"^process 'a': `capture` \({HERE}:\d+\): it fails: ZeroDivisionError"):
+        decoded_again("a", lambda: 1 // 0)
+
+
+def test_a_value_of_a_keyed_state_that_cannot_be_encoded_is_named_where_it_is_set() -> None:
+    state: KeyedState[Any] = KeyedState(Any)
+    with pytest.raises(
+        UsageError, match=r"key 'ada': a dict cannot be encoded: dict\['history'\]\[0\]: object"
+    ) as raised:
+        state["ada"] = {"history": [object()]}
+    assert f"({HERE}:" in explain(raised.value)
+
+
+def test_a_state_that_contains_itself_is_named() -> None:
+    state: dict[str, Any] = {"parts": [1]}
+    state["parts"].append(state)
+
+    class Circular(Branch):
+        def capture(self) -> Any:
+            return state
+
+    (found,) = mistakes(Circular())
+    assert "cannot be encoded: dict['parts'][1]: dict (it contains itself)" in found
+
+
+def test_a_capture_that_changes_the_state_is_named() -> None:
+    class Draining(Branch):
+        def __init__(self) -> None:
+            self.waiting = [1, 2]
+
+        def capture(self) -> Any:
+            taken, self.waiting = self.waiting, []
+            return taken
+
+        def restore(self, state: Any) -> None:
+            self.waiting = state
+
+    (found,) = mistakes(Draining())
+    assert found.startswith(f"Draining.capture ({HERE}:")
+    assert found.endswith("capture(), called twice, gives different states: [0] removed, [1] removed")
+    later = System({"a": Draining()}, [])
+    with pytest.raises(UserCodeFailed, match=r"after event 4: after restore\(\), capture\(\), called twice, gives"):
+        Restores(later).check(snapshot([7]))

@@ -18,6 +18,7 @@ from strobe.errors import UsageError
 from strobe.handlers import call, handler_finished
 from strobe.keyed_state import KeyedState
 from strobe.known_fields import decode_known
+from strobe.migrations import version_of_type
 from strobe.process import Context, Process, Waits, check_process, reverse_channel
 from strobe.protocol.process.dijkstra_scholten import (
     AnnounceTermination,
@@ -109,6 +110,11 @@ class Detecting(Process):
         handler_finished(self.process, "capture", state)
         if isinstance(state, KeyedState):
             raise UsageError("a process with a KeyedState cannot be wrapped in Detecting; return a struct or bytes")
+        kind: Any = type(state)
+        if version_of_type(kind) != 1:
+            raise UsageError(
+                f"{kind.__name__} has migrations; a process with such a state cannot be wrapped in Detecting"
+            )
         try:
             data = msgspec.msgpack.encode(state)
         except UNENCODABLE as error:

@@ -50,11 +50,15 @@ def frame_body(payloads: Sequence[bytes]) -> bytes:
 
 def _culprit(path: str, value: Any, error: BaseException) -> tuple[str, Any, BaseException]:
     """Return the innermost part that cannot be encoded, with its path and the exception it raises."""
+    within = {id(value)}
     for _ in range(_DEPTH_MAX):
         for step, part in _parts(value):
+            if id(part) in within and isinstance(error, RecursionError):
+                return path + step, part, RecursionError("it contains itself")
             problem = _problem(part)
             if problem is not None:
                 path, value, error = path + step, part, problem
+                within.add(id(part))
                 break
         else:
             return path, value, error

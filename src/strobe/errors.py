@@ -14,6 +14,7 @@
     │   ├── SnapshotCorrupt       a checksum does not match its bytes
     │   └── SnapshotInconsistent  the proof does not hold
     ├── TransportError        a peer cannot be reached
+    │   └── NotACoordinator       something else answers at the coordinator's address
     ├── StoreError            the store cannot be reached, read or written
     │   ├── StoreFormatError      it is not a store, or one of another version
     │   │   ├── StoreMissing          there is no store here, or not any more
@@ -41,6 +42,7 @@ __all__ = [
     "LogReplaced",
     "MissingComponent",
     "MissingExtra",
+    "NotACoordinator",
     "ProtocolViolation",
     "SnapshotCorrupt",
     "SnapshotError",
@@ -129,6 +131,18 @@ class SnapshotInconsistent(SnapshotError):
 
 class TransportError(StrobeError):
     exit_code = 3
+
+
+class NotACoordinator(TransportError):
+    """What answers at `address` is not the coordinator that was expected there."""
+
+    def __init__(self, address: str, problem: str) -> None:
+        super().__init__(address, problem)
+        self.address = address
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"what answers at {self.address} is not a coordinator of Strobe: {self.problem}"
 
 
 class StoreError(StrobeError):

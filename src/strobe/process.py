@@ -24,6 +24,7 @@ from strobe.handlers import (
 )
 from strobe.known_fields import require_known
 from strobe.message_types import MessageTypes
+from strobe.migrations import refuse_migrations
 from strobe.names import check_name
 from strobe.outside import Sink, Source
 
@@ -326,6 +327,7 @@ def _check_arguments(processes: Any, channels: Any, messages: Any) -> None:
     for kind in _members("messages", messages, "Transfer"):
         if isinstance(kind, (str, bytes, int, float, msgspec.Struct)):
             raise UsageError(f"the message type {kind!r} is a value; give its type: {type(kind).__name__}")
+        refuse_migrations(kind)
 
 
 def _members(argument: str, given: Any, example: str) -> Iterable[Any]:

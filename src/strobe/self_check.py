@@ -20,10 +20,12 @@ import msgspec
 
 from strobe.declarations import declare
 from strobe.errors import UserCodeFailed
+from strobe.handlers import location
 from strobe.process import Process, System
 from strobe.protocol import LocalState, Snapshot
-from strobe.storage.content.state_codec import decode_captured, encode_captured
-from strobe.storage.inspection.round_trip import round_trip
+from strobe.shared_state import shared_state
+from strobe.storage.content.state_codec import captured_state, decode_captured
+from strobe.storage.inspection.round_trip import captured_again, round_trip
 from strobe.user_code import RAISED, explain, is_failure, place_of_code
 
 Result = TypeVar("Result")
@@ -65,7 +67,7 @@ class _Found(Exception):
 
 def check_system(system: System, leave_out: Collection[str] = ()) -> Checked:
     """Check every process of `system`, except those in `leave_out`, and its `conserved` function."""
-    mistakes: list[Mistake] = []
+    mistakes = _shared(system, leave_out)
     unchecked: list[str] = []
     states: dict[str, Any] = {}
     for name, process in system.processes.items():
@@ -87,15 +89,16 @@ def check_system(system: System, leave_out: Collection[str] = ()) -> Checked:
 def check_process(system: System, name: str) -> Checked:
     """Check one process of `system`."""
     found = _ProcessCheck(name, system.processes[name], system)
-    return Checked(tuple(found.mistakes), tuple(found.unchecked))
+    shared = [one for one in _shared(system, ()) if one.process == name]
+    return Checked((*shared, *found.mistakes), tuple(found.unchecked))
 
 
-def decoded_again(name: str, captured: Any) -> tuple[LocalState, Any]:
-    """Return a captured state as a snapshot stores it, and decoded again; raise UserCodeFailed if that fails."""
+def decoded_again(name: str, capture: Callable[[], Any]) -> tuple[LocalState, Any]:
+    """Return what `capture` returns as a snapshot stores it, and decoded again; raise UserCodeFailed if that fails."""
     try:
-        return _encoded(name, captured)
+        return _encoded(name, _attempt("it fails", capture))
     except _Found as error:
-        raise UserCodeFailed(_describe(str(error), [name])) from error
+        raise UserCodeFailed(_describe(f"`capture`{location(capture)}: {error}", [name])) from error
 
 
 class Restores:
@@ -155,6 +158,10 @@ class _ProcessCheck:
             local, self.state = _encoded(self._name, captured)
         except _Found as error:
             raise _Found(f"{self._kind}.capture{_at(original, 'capture')}: {error}") from error
+        if twin is not None:
+            changed = _attempt("a second capture()", lambda: captured_again(self._name, twin, captured, local.data))
+            if changed is not None:
+                raise _Found(f"{self._kind}.capture{_at(twin, 'capture')}: {changed}")
         _attempt(f"what {self._kind} declares", lambda: declare(self._name, original, system.message_rules))
         if again is not None and has_restore:
             problem = round_trip(self._name, again, local, _encoded(self._name, captured)[1])
@@ -162,11 +169,14 @@ class _ProcessCheck:
                 raise _Found(f"{self._kind}.restore{_at(again, 'restore')}: {problem}")
 
 
+def _shared(system: System, leave_out: Collection[str]) -> list[Mistake]:
+    return [Mistake(name, one.problem) for one in shared_state(system, leave_out) for name in one.processes]
+
+
 def _encoded(name: str, captured: Any) -> tuple[LocalState, Any]:
     """Return a captured state as a snapshot stores it, and decoded again."""
     kind = type(captured).__name__
-    encoding, data = _attempt("", lambda: encode_captured(name, captured))
-    local = LocalState(0, encoding, data)
+    local = _attempt("", lambda: captured_state(name, captured))
     problem = f"the {kind} that capture() returns is not what its type says: it is encoded, and cannot be decoded again"
     return local, _attempt(problem, lambda: decode_captured(captured, local))
 

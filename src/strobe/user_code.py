@@ -90,7 +90,12 @@ def place_of(error: BaseException) -> str | None:
 
 def place_of_code(code: CodeType) -> str:
     """Return the file and line at which a function begins."""
-    return f"{_short(code.co_filename)}:{code.co_firstlineno}"
+    return place_of_line(code.co_filename, code.co_firstlineno)
+
+
+def place_of_line(file: str, line: int) -> str:
+    """Return a file and line as text; the file relative to the current directory, if it is below that."""
+    return f"{_short(file)}:{line}"
 
 
 def handler_running() -> str:

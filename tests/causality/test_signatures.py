@@ -103,6 +103,7 @@ FORGERIES: dict[str, dict[str, Any]] = {
     "other references": {"declared": REPLACE(A.declared, references={})},
     "active": {"declared": REPLACE(A.declared, active=True)},
     "rules of messages": {"declared": REPLACE(A.declared, messages=(MessageRule(grants=True),))},
+    "version of the state": {"state_version": 2},
     "no signature": {"signature": None},
     "empty signature": {"signature": ""},
     "not hexadecimal": {"signature": "x" * 128},

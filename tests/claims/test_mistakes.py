@@ -64,3 +64,27 @@ def test_E13_a_state_that_cannot_be_restored_is_named_before_the_start(methods, 
 
 def test_E13_a_system_without_mistakes_runs():
     assert check_system(system_of()).mistakes == ()
+
+
+def test_E13_an_object_that_two_processes_share_is_named_before_the_start():
+    shared = Branch().account
+    first, second = Branch(), Branch()
+    first.account = second.account = shared
+    with pytest.raises(
+        UserCodeFailed, match=r"^processes 'a', 'b': Branch.account is the same Account .*test_mistakes.py"
+    ):
+        check_system(System({"a": first, "b": second}, [])).require_sound()
+
+
+class Shared(Branch):
+    account = Account(5)
+
+    def __init__(self):
+        pass
+
+
+def test_E13_state_in_an_attribute_of_the_class_is_named_before_the_start():
+    with pytest.raises(
+        UserCodeFailed, match=r"^process 'a': Shared.account is an attribute of the class, and is changed"
+    ):
+        check_system(System({"a": Shared(), "b": Branch()}, [])).require_sound()

@@ -19,6 +19,9 @@ class Note(msgspec.Struct, tag=True):
 class Undeclared(msgspec.Struct, tag=True):
     pass
 
+class Upgraded(msgspec.Struct):
+    migrations = {2: lambda state: state}
+
 class Ledger(msgspec.Struct):
     balance: int = 0
     seen: int = 0
@@ -103,6 +106,12 @@ def forgetting(methods: Methods, kind: str) -> None:
     }[kind]
 
 
+def on_the_class(methods: Methods, kind: str) -> None:
+    made = {"Struct": ["state = Ledger(BALANCE)"], "Keyed": [line[9:] for line in KEYED["__init__"][1:]]}
+    methods["__init__"] = made[kind]
+    methods["spend"][1] += "  # HERE"
+
+
 MISTAKES: dict[str, Mistake] = {
     "async receive": Mistake(
         2,
@@ -160,6 +169,17 @@ MISTAKES: dict[str, Mistake] = {
         r"KIND\.capture \(PLACE\).* returned None; return its state",
         replaced("capture", "def capture(self):  # HERE", "    self.seen_now = 1"),
     ),
+    "state of the class": Mistake(
+        1,
+        r"KIND\.state is an attribute of the class, and is changed at PLACE: .*; set self\.state in __init__",
+        on_the_class,
+        kinds=("Struct", "Keyed"),
+    ),
+    "migrations with a gap": Mistake(
+        1,
+        r"KIND\.capture \(PLACE\): Upgraded\.migrations has the keys 2; number the versions from 1 without gaps",
+        replaced("capture", "def capture(self):  # HERE", "    return Upgraded()"),
+    ),
     "capture of an object": Mistake(
         1,
         r"KIND\.capture \(PLACE\).* cannot be encoded: Ledger\.names\[0\]: object",
@@ -174,9 +194,12 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "capture that counts": Mistake(
         1,
-        r"KIND\.restore.*balance",
+        r"KIND\.capture \(PLACE\): capture\(\), called twice, gives different states: balance",
         replaced(
-            "capture", "def capture(self):", "    self.state.balance += 1", "    return Ledger(self.state.balance)"
+            "capture",
+            "def capture(self):  # HERE",
+            "    self.state.balance += 1",
+            "    return Ledger(self.state.balance)",
         ),
         kinds=("Struct",),
     ),

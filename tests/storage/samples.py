@@ -111,6 +111,16 @@ def declaring(snapshot: Snapshot, **declared: Declared) -> Snapshot:
     return replace(snapshot, fragments=fragments)
 
 
+def versioned(snapshot: Snapshot, **versions: int) -> Snapshot:
+    """Return a snapshot in which the states of these processes have these versions."""
+    fragments = {
+        process: replace(fragment, state=replace(fragment.state, version=versions.get(process, 1)))
+        for process, fragment in snapshot.fragments.items()
+        if fragment.state is not None
+    }
+    return replace(snapshot, fragments=fragments)
+
+
 def begin(store: Store, counter: int, parent: str | None = None, epoch: int = 1) -> str:
     """Log the begin of a sample, and return its id."""
     snapshot = str(sample_id(counter, epoch))

@@ -81,6 +81,7 @@ def signed_bytes(snapshot, view, process, record):
             pairs(record.get("sources", {})),
             pairs(record.get("sinks", {})),
             *(declared(one) for one in [record.get("declared")] if one is not None),
+            *([record["state_version"]] if "state_version" in record else []),
         ]
     )
 

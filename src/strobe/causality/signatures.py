@@ -100,6 +100,7 @@ def signed_bytes(snapshot_id: str, view_hash: str, process: str, record: Process
             sorted(record.sources.items()),
             sorted(record.sinks.items()),
             *_declared(record.declared),
+            *_version(record.state_version),
         )
     )
 
@@ -158,6 +159,12 @@ def _declared(declared: Declared | None) -> Iterator[Any]:
         waits = _waits(declared.waits) if declared.waits is not None else None
         rules = [msgspec.structs.astuple(rule) for rule in declared.messages]
         yield waits, sorted(declared.references.items()), declared.active, rules
+
+
+def _version(version: int) -> Iterator[int]:
+    """Yield the version of the state if it is not the first: the signed bytes of a first version stay unchanged."""
+    if version != 1:
+        yield version
 
 
 def _waits(waits: Waits) -> tuple[Any, ...]:

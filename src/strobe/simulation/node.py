@@ -65,7 +65,7 @@ from strobe.simulation.journal import AppliedMessage, ChannelJournal, Journal
 from strobe.simulation.network import Network
 from strobe.simulation.recorder import Recorder
 from strobe.simulation.timers import Timers
-from strobe.storage.content.state_codec import encode_state
+from strobe.storage.content.state_codec import captured_state
 from strobe.user_code import RAISED, calling, raise_failure
 
 
@@ -253,10 +253,14 @@ class Node:
     def capture(self) -> LocalState:
         """Return the whole local state: the process's own, its timers, its random generator and its declarations."""
         with calling(f"process {self.name!r} failed in capture(), after {self.position} events"):
-            encoding, data = encode_state(self.name, self.process)
-            declared = declare(self.name, self.process, self.world.system.message_rules)
-        random, timers = self.context.random.state, self.timers.remaining()
-        return LocalState(self.position, encoding, data, timers, random, declared=declared)
+            return captured_state(
+                self.name,
+                self.process.capture(),
+                self.position,
+                timers=self.timers.remaining(),
+                random=self.context.random.state,
+                declared=declare(self.name, self.process, self.world.system.message_rules),
+            )
 
     def _finish(self, fragment: Fragment) -> None:
         whole = msgspec.structs.replace(fragment, state=self.captured.pop(fragment.snapshot))

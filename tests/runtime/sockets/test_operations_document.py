@@ -11,6 +11,7 @@ from tests.runtime.fake_nodes import both_alive, running
 
 from strobe import KeyedState
 from strobe.known_fields import decode_known
+from strobe.migrations import migrate, version_of_type
 from strobe.protocol.coordinator.messages import CannotRestore
 from strobe.runtime.api.client import Client
 from strobe.runtime.messages.control import Stop
@@ -87,11 +88,12 @@ def example(word):
     return names
 
 
-def test_E9_the_example_reads_a_renamed_field_and_does_not_write_it():
+def test_R3_the_example_of_migrations_reads_states_of_both_older_versions():
     account = example("class Account")["Account"]
-    old = decode_known(msgspec.msgpack.encode({"balance": 5}), account)
-    assert old.balance == 5
-    assert msgspec.msgpack.encode(account(amount=old.balance)) == msgspec.msgpack.encode({"amount": 5})
+    for version, old in ((1, {"balance": 5}), (2, {"cents": 500, "currency": "EUR"})):
+        current = migrate("the state", account, version, msgspec.msgpack.encode(old))
+        assert decode_known(current, account) == account(500, "EUR", ["unknown"])
+    assert version_of_type(account) == 3
 
 
 def test_E4_the_keyed_state_example_keeps_frozen_state_and_continues():

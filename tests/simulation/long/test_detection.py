@@ -163,6 +163,10 @@ def test_signals_return_on_the_given_channel():
     assert len(worker.announced) == 1
 
 
+class Upgraded(msgspec.Struct):
+    migrations = {1: lambda state: state}
+
+
 def test_a_process_under_detection_cannot_leave_or_have_an_unusual_state():
     class Keyed(Worker):
         def capture(self):
@@ -170,6 +174,13 @@ def test_a_process_under_detection_cannot_leave_or_have_an_unusual_state():
 
     with pytest.raises(UsageError, match="a process with a KeyedState cannot be wrapped in Detecting"):
         Detecting(Keyed()).capture()
+
+    class Versioned(Worker):
+        def capture(self):
+            return Upgraded()
+
+    with pytest.raises(UsageError, match="Upgraded has migrations; a process with such a state cannot be wrapped"):
+        Detecting(Versioned()).capture()
 
     class Forgetful(Worker):
         def capture(self):

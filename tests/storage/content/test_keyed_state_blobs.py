@@ -16,7 +16,7 @@ from strobe.storage import Store, collect
 from strobe.storage.content.blobs import blob_name
 from strobe.storage.content.keyed_state_blobs import keyed_items, takes_delta
 from strobe.storage.content.manifests import blobs_of
-from strobe.storage.content.state_codec import decode_state, encode_state, is_captured
+from strobe.storage.content.state_codec import decode_state, encode_captured, is_captured
 
 
 class Keeper(Process):
@@ -128,8 +128,8 @@ def test_a_lost_or_damaged_delta_is_named(store: Store) -> None:
 def test_a_captured_keyed_state_is_encoded_the_same_in_every_run() -> None:
     one, other = accounts(), KeyedState(bytes)
     other.update(reversed(list(one.items())))
-    assert encode_state("a", Keeper(one)) == encode_state("a", Keeper(other))
-    encoding, data = encode_state("a", Keeper(one))
+    assert encode_captured("a", Keeper(one).capture()) == encode_captured("a", Keeper(other).capture())
+    encoding, data = encode_captured("a", Keeper(one).capture())
     restored = decode_state(Keeper(KeyedState(bytes)), LocalState(0, encoding, data))
     assert restored == one
     assert restored.value_type is bytes

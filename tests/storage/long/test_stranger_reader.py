@@ -13,7 +13,7 @@ import pytest
 from tests.storage import stranger, stranger_signatures
 from tests.storage.format_example import build
 from tests.storage.random_logs import RandomLog
-from tests.storage.samples import BLAKE3_VIEW, VIEW, begin, commit, declaring, sample, sample_id
+from tests.storage.samples import BLAKE3_VIEW, VIEW, begin, commit, declaring, sample, sample_id, versioned
 from tests.storage.signing import commit_signed
 
 from strobe.causality.proof import verify
@@ -228,6 +228,24 @@ def test_declarations_are_read_without_classes_and_are_signed(tmp_path: Path) ->
     assert stranger_signatures.unsigned(signed, manifest, keys) == []
     manifest["processes"]["b"]["declared"]["active"] = True
     assert stranger_signatures.unsigned(signed, manifest, keys) == ["b"]
+
+
+def test_versions_of_states_are_read_and_are_signed(tmp_path: Path) -> None:
+    """R3, P1: a state of version 1 has the signature that it had before there were versions."""
+    store = Store.create(tmp_path / "store")
+    keys = tmp_path / "keys"
+    create_keys(keys, VIEW.processes)
+    snapshot = versioned(declaring(sample(1), b=Declared(active=False)), a=2, b=3)
+    signed = commit_signed(store, snapshot, keys)
+    manifest = manifest_of(store)
+    records = manifest["processes"]
+    assert [records[name].get("state_version") for name in "abc"] == [2, 3, None]
+    assert store.load(signed).fragments["b"].state.version == 3  # type: ignore[union-attr]
+    assert stranger_signatures.unsigned(signed, manifest, keys) == []
+    records["a"].pop("state_version")
+    records["b"]["state_version"] = 2
+    records["c"]["state_version"] = 2
+    assert stranger_signatures.unsigned(signed, manifest, keys) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(("idle", "ends"), [("abc", True), ("ab", False)])

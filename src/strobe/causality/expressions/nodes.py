@@ -67,6 +67,14 @@ class Operation(_Node, frozen=True):
 Expression = Literal | Variable | Count | Operation
 
 
+def count_text(kind: str, name: str | None) -> str:
+    """Return a count as an expression has it: with quotes around a name that needs them, such as that of a channel."""
+    if name is None or name.isidentifier():
+        return f"{kind}({name or ''})"
+    escaped = name.replace("\\", "\\\\").replace('"', '\\"')
+    return f'{kind}("{escaped}")'
+
+
 def is_condition(node: Expression) -> bool:
     """Whether a node can be true at all: a variable can, a sum cannot."""
     match node:

@@ -20,6 +20,7 @@ from strobe.causality.expressions.nodes import (
     Literal,
     Operation,
     Variable,
+    count_text,
     is_condition,
 )
 from strobe.causality.expressions.tokens import END, NAME, NUMBER, SIGN, STRING, Token, tokenize
@@ -119,16 +120,24 @@ class _Parser:
                 self._text, word.column, f"there is no {word.text}(...); there are: {', '.join(COUNTS)}"
             )
         self._next()
+        first = self._current
         name: str | None = None
         if self._current.kind == STRING:
             name = str(self._next().value)
         elif self._current.kind == NAME:
             name = self._next().text
         if not self._is_sign(")"):
-            of = "process" if word.text == EVENTS else "channel"
-            raise self._error(f'{word.text}(...) takes one name of a {of}, as {word.text}("a"), or nothing')
+            of, example = ("process", "a") if word.text == EVENTS else ("channel", "a->b")
+            bare = self._between_brackets(first)
+            written = count_text(word.text, bare) if bare else f'{word.text}("{example}")'
+            raise self._error(f"{word.text}(...) takes one name of a {of}, or nothing; write {written}")
         self._next()
         return Count(word.column, word.text, name)
+
+    def _between_brackets(self, first: Token) -> str:
+        """Return the text from `first` to the closing bracket if it can be meant as one name, such as a->b; else ""."""
+        text = self._text[first.column - 1 :].partition(")")[0].strip()
+        return "" if set(text) & set("\"'`,(") else text
 
     def _variable(self, process: Token) -> Expression:
         path: list[str] = []

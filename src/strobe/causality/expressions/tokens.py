@@ -57,7 +57,7 @@ def _tokens(text: str) -> Iterator[Token]:
         found = _TOKEN.match(text, place)
         if found is None:
             character = text[place]
-            problem = _SLIPS.get(character, "this character has no meaning here")
+            problem = _SLIPS.get(character, "this character has no meaning here; put a name that has it in quotes")
             raise ExpressionError(text, column, f"{character!r}: {problem}")
         place = found.end()
         match found.lastgroup:

@@ -17,7 +17,16 @@ from functools import lru_cache
 import msgspec
 
 from strobe.causality.expressions.evaluation import leaves
-from strobe.causality.expressions.nodes import EVENTS, RECEIVED, SENT, Count, Expression, ExpressionError, Variable
+from strobe.causality.expressions.nodes import (
+    EVENTS,
+    RECEIVED,
+    SENT,
+    Count,
+    Expression,
+    ExpressionError,
+    Variable,
+    count_text,
+)
 from strobe.causality.expressions.values import Value
 from strobe.causality.lattice.run import TraceRun
 from strobe.causality.trace_tables import RECORD, ChannelLines
@@ -76,7 +85,8 @@ class Variables:
     def _unknown(self, leaf: Variable | Count, problem: str, name: str, known: Sequence[str]) -> ExpressionError:
         close = get_close_matches(name, known, 1)
         if close:
-            return ExpressionError(self._text, leaf.column, f"{problem}; did you mean {close[0]!r}?")
+            meant = count_text(leaf.kind, close[0]) if isinstance(leaf, Count) else repr(close[0])
+            return ExpressionError(self._text, leaf.column, f"{problem}; did you mean {meant}?")
         shown = ", ".join(known[:_NAMES_PRINTED_MAX]) + (", ..." if len(known) > _NAMES_PRINTED_MAX else "")
         return ExpressionError(self._text, leaf.column, f"{problem}; there are: {shown or 'none'}")
 
@@ -97,7 +107,7 @@ class Variables:
         """Return a leaf as written in an expression."""
         if isinstance(leaf, Variable):
             return ".".join(name if name.isidentifier() else f"`{name}`" for name in (leaf.process, *leaf.path))
-        return f"{leaf.kind}({leaf.name or ''})"
+        return count_text(leaf.kind, leaf.name)
 
     def _values(self, process: str, path: tuple[str, ...]) -> list[Value]:
         """Return the value of a variable in each state of its process."""

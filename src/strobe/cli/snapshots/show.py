@@ -50,6 +50,7 @@ class FrozenProcess(msgspec.Struct, frozen=True):
     duration_us: int
     signed: bool
     declared: Declared | None
+    state_version: int
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -99,6 +100,7 @@ def _process(name: str, state: LocalState, record: ProcessRecord) -> FrozenProce
         record.duration_us,
         record.signature is not None,
         state.declared,
+        state.version,
     )
 
 
@@ -209,12 +211,13 @@ def _print_processes(found: list[FrozenProcess]) -> None:
         "pause ms": [f"{one.pause_us / 1000:,.2f}" if one.pause_us else "" for one in found],
         "ms": [f"{one.duration_us / 1000:,.1f}" if one.duration_us else "" for one in found],
         "state": [_state_text(one) for one in found],
+        "version": [str(one.state_version) if one.state_version != 1 else "" for one in found],
         "timers": [_timers(one) for one in found],
         "waits for": [_waits(one) for one in found],
         "outside": [_outside(one) for one in found],
     }
     shown = {title: column for title, column in cells.items() if any(column)}
-    columns = [Column(title, number=title in ("events", "pause ms", "ms")) for title in shown]
+    columns = [Column(title, number=title in ("events", "pause ms", "ms", "version")) for title in shown]
     rows = zip([one.process for one in found], *shown.values(), strict=True)
     print_table([Column("process", name=True), *columns], list(rows))
 

@@ -64,7 +64,8 @@ def lattice(
     """Examine all consistent cuts of a run: their number, and whether a condition holds at one or for every observer.
 
     EXPR combines PROCESS.VARIABLE, events(PROCESS), sent(CHANNEL), received(CHANNEL) and in_flight(CHANNEL) with
-    + - * / %, == != < <= > >=, and, or, not. Exit code: 0 yes, 1 no, 4 undecided.
+    + - * / %, == != < <= > >=, and, or, not. Put a channel in quotes: in_flight("a->b"). Exit code: 0 yes, 1 no, 4
+    undecided.
 
     \b
     Example:

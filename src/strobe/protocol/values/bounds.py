@@ -25,6 +25,7 @@ is an error, and would use up the counters of the epoch.
 Count = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
 """A number, a size, a position, or a time in microseconds."""
 Port = Annotated[int, Meta(ge=0, le=65535)]
+StateVersion = Annotated[int, Meta(ge=1, le=COUNT_MAX)]
 ViewNumber = Annotated[int, Meta(ge=0, le=VIEW_MAX)]
 """Frames carry it in 32 bits."""
 Seconds = Annotated[float, Meta(ge=0, le=1e12)]

@@ -22,7 +22,7 @@ class LocalState(msgspec.Struct, frozen=True):
     `position` counts the events before the cut. `encoding` is the format of `data`: `msgpack`, opaque `bytes`, or
     `keyed`, a segment of entries with `deltas` to be applied to it in order (S3, E5). The state includes pending timers
     (name, seconds left), the random generator, the read offsets of sources and the write offsets of sinks (R2).
-    `declared` holds the process's declarations, if it has any (G2).
+    `declared` holds the process's declarations, if it has any (G2). `version` is that of the state's type (R3).
     """
 
     position: int
@@ -34,6 +34,7 @@ class LocalState(msgspec.Struct, frozen=True):
     sources: dict[str, int] = {}
     sinks: dict[str, int] = {}
     declared: Declared | None = None
+    version: int = 1
 
     @property
     def bytes(self) -> int:

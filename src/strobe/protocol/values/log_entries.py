@@ -19,6 +19,7 @@ from strobe.protocol.values.bounds import (
     PrintedId,
     SecondsLeft,
     Signature,
+    StateVersion,
     ViewNumber,
     Word,
 )
@@ -67,7 +68,7 @@ class ProcessRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     `deltas` are to be applied to a keyed `state`, in order (E5). The process recorded at `recorded_us`; it was paused
     for `pause_us`, and its whole part was durable after `duration_us` (E1). `signature` is the process's own, in
     hexadecimal, over every field that matters (P1: `strobe.causality.signatures`). `declared` holds the process's
-    declarations, if it has any (G2).
+    declarations, if it has any (G2). `state_version` is the version of the state's type (R3: `strobe.migrations`).
     """
 
     position: Count
@@ -87,6 +88,7 @@ class ProcessRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     duration_us: Count = 0
     signature: Signature | None = None
     declared: Declared | None = None
+    state_version: StateVersion = 1
 
     def __post_init__(self) -> None:
         if self.random is not None and not 0 <= self.random < 1 << 64:

@@ -3,14 +3,14 @@
 import time
 import urllib.error
 import urllib.request
-from http.client import HTTPException
+from http.client import BadStatusLine, HTTPException, LineTooLong, RemoteDisconnected, UnknownProtocol
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
 from strobe.backoff import Backoff
-from strobe.errors import UNREADABLE, StrobeError, TransportError, UsageError
+from strobe.errors import UNREADABLE, NotACoordinator, StrobeError, TransportError, UsageError
 from strobe.runtime.api.discovery import Discovered, discover
 from strobe.runtime.messages.api_documents import (
     SYSTEM_HEADER,
@@ -121,16 +121,37 @@ class Client:
             return self._answer(request, timeout_s)
         except urllib.error.HTTPError as error:
             with error:
-                raise _refusal(error.code, error.read()) from None
+                raise self._refusal(error.code, error.read()) from None
         except TimeoutError as error:
-            raise TransportError(f"the coordinator at {self.api} did not answer within {timeout_s:g} s") from error
+            raise self._silent(timeout_s) from error
+        except RemoteDisconnected as error:
+            raise self._absent(error) from error
+        except (BadStatusLine, LineTooLong, UnknownProtocol) as error:
+            raise NotACoordinator(self.api, "its answer is no HTTP; give the address of the API: --api") from error
         except (OSError, HTTPException, ValueError) as error:  # ValueError: not a valid host name
             if isinstance(getattr(error, "reason", None), TimeoutError):
-                raise TransportError(f"the coordinator at {self.api} did not answer within {timeout_s:g} s") from error
-            problem = getattr(error, "reason", None) or error
-            raise TransportError(
-                f"no coordinator answers at {self.api} ({problem}); start one with `strobe coordinator SYSTEM`"
-            ) from error
+                raise self._silent(timeout_s) from error
+            raise self._absent(error) from error
+
+    def _silent(self, timeout_s: float) -> TransportError:
+        return TransportError(
+            f"what listens at {self.api} did not answer within {timeout_s:g} s: the coordinator hangs, or it is not one"
+        )
+
+    def _absent(self, error: Exception) -> TransportError:
+        problem = getattr(error, "reason", None) or error
+        return TransportError(
+            f"no coordinator answers at {self.api} ({problem}); start one with `strobe coordinator SYSTEM`"
+        )
+
+    def _refusal(self, code: int, body: bytes) -> StrobeError:
+        try:
+            problem = msgspec.json.decode(body, type=Failure).error
+        except UNREADABLE:
+            return NotACoordinator(self.api, f"its answer is HTTP status {code} without a reason; check the address")
+        if code in (400, 404):
+            return UsageError(problem)
+        return TransportError(problem) if code in (421, 503, 504) else RequestRefused(problem)
 
     def _answer(self, request: urllib.request.Request, timeout_s: float) -> bytes:
         """Return the response, and retry a GET whose connection was closed.
@@ -153,21 +174,11 @@ class Client:
         try:
             return msgspec.json.decode(body, type=kind)
         except UNREADABLE as error:
-            raise TransportError(
-                f"what answers at {self.api} is no coordinator of this version of Strobe ({error})"
+            raise NotACoordinator(
+                self.api, f"its answer is another document, or of another version ({error})"
             ) from error
 
 
 def _is_closed(error: OSError) -> bool:
     """Return whether the peer closed the connection; urllib wraps errors that occur while it sends."""
     return isinstance(getattr(error, "reason", error), ConnectionResetError | BrokenPipeError)
-
-
-def _refusal(code: int, body: bytes) -> StrobeError:
-    try:
-        problem = msgspec.json.decode(body, type=Failure).error
-    except UNREADABLE:
-        return TransportError(f"the coordinator answered with HTTP status {code}")
-    if code in (400, 404):
-        return UsageError(problem)
-    return TransportError(problem) if code in (421, 503, 504) else RequestRefused(problem)

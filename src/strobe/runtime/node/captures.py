@@ -32,7 +32,7 @@ from strobe.runtime.node.writer_thread import WriterThread
 from strobe.runtime.recovery.fragment_loader import Restored
 from strobe.runtime.settings import NodeSettings
 from strobe.runtime.tracing.recorder import Tracer
-from strobe.storage.content.state_codec import encode_captured
+from strobe.storage.content.state_codec import encode_captured, version_of
 from strobe.user_code import RAISED, explain, is_failure
 
 logger = logging.getLogger("strobe.node")
@@ -112,6 +112,7 @@ class Captures:
         capture = Capture(snapshot, self._application.capture(), time.time_ns() // 1000)
         capture.sources, capture.sinks = self._external_io.positions()
         state, capture.captured.state = capture.captured.state, None
+        capture.version = version_of(state)
         if isinstance(state, KeyedState):
             capture.keyed, capture.frozen = state, state.freeze()
         else:

@@ -4,6 +4,9 @@ A connection can fail silently. So the coordinator answers each heartbeat, and a
 node reconnects. It counts heartbeats instead of time: a node that was itself paused has sent none. If the coordinator
 was only slow, the new connection of the same instance replaces the old one, with no other effect. On a connection
 without any answer so far the node waits longer, so that a paused coordinator does not wake up to many connections.
+
+Until a coordinator has answered once, the address itself may be wrong. If something else answers there, or nothing for
+that longer time, the node ends instead of trying again.
 """
 
 import asyncio
@@ -12,7 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 from strobe.backoff import Backoff
-from strobe.errors import TransportError
+from strobe.errors import NotACoordinator, TransportError
+from strobe.runtime.addresses import print_address
 from strobe.runtime.messages.control import (
     FROM_COORDINATOR,
     LENGTH,
@@ -41,7 +45,7 @@ class CoordinatorLink:
     """Sends `greeting()` first on each new connection, then passes all received messages to `handle`, in order.
 
     Messages sent without a connection are dropped: the coordinator repeats its requests. `fail` is called with an
-    error that a retry cannot fix.
+    error that a retry cannot fix. A `patient` link waits for a silent coordinator for any time.
     """
 
     def __init__(
@@ -50,6 +54,8 @@ class CoordinatorLink:
         greeting: Callable[[], Any],
         handle: Callable[[Any], None],
         fail: Callable[[BaseException], None],
+        *,
+        patient: bool = False,
     ) -> None:
         self.address = address
         self.connected = False
@@ -57,6 +63,9 @@ class CoordinatorLink:
         self.unanswered_max = UNANSWERED_MAX
         self._unanswered = 0
         self._has_received = False
+        # Whether a coordinator has answered on any connection.
+        self._is_known = False
+        self._patient = patient
         self._greeting = greeting
         self._handle = handle
         self._fail = fail
@@ -83,6 +92,9 @@ class CoordinatorLink:
         """Send a heartbeat, or drop the connection after too many unanswered ones; return whether it was sent."""
         allowed = self.unanswered_max * (1 if self._has_received else FIRST_ANSWER_FACTOR)
         if self._writer is not None and self._unanswered >= allowed:
+            if not self._is_known and not self._patient:
+                self._fail(self._not_a_coordinator(f"it has answered none of {self._unanswered} heartbeats"))
+                return False
             self._log_problem(f"it has answered none of {self._unanswered} heartbeats")
             self._writer.transport.abort()
             return False
@@ -110,6 +122,9 @@ class CoordinatorLink:
                 self._writer.write(pack(self._greeting()))
                 self.connected = True
                 await self._listen(reader, self._writer)
+            except NotACoordinator as error:
+                self._fail(error)
+                return
             except asyncio.IncompleteReadError:
                 self._log_problem("it closed the connection")
             except (OSError, ValueError, TransportError) as error:  # ValueError: an invalid host name
@@ -132,10 +147,13 @@ class CoordinatorLink:
 
     async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while not writer.is_closing():  # messages after that are for our previous instance
-            (size,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
-            if size > MESSAGE_BYTES_MAX:
-                raise TransportError(f"the coordinator sent a message of {size} bytes")
-            message = unpack(await reader.readexactly(size), FROM_COORDINATOR)
+            try:
+                message = await _message(reader)
+            except TransportError as error:
+                if self._is_known:
+                    raise
+                raise self._not_a_coordinator(str(error)) from error
+            self._is_known = True
             # Reset the back-off only after a real order. An accepted connection may be a proxy without a coordinator,
             # and the first message may be a refusal or come from another system's coordinator.
             if not isinstance(message, Welcome | Refused):
@@ -143,6 +161,9 @@ class CoordinatorLink:
                 self._backoff.reset()
             self._unanswered, self._has_received = 0, True
             self._handle(message)
+
+    def _not_a_coordinator(self, problem: str) -> NotACoordinator:
+        return NotACoordinator(print_address(*self.address), f"{problem}; give the coordinator's address for nodes")
 
     async def _hang_up(self) -> None:
         writer, self._writer, self.connected = self._writer, None, False
@@ -154,3 +175,18 @@ class CoordinatorLink:
             host, port = self.address
             logger.warning("no connection to the coordinator at %s:%d (%s); trying again", host, port, problem)
             self._logged = True
+
+
+async def _message(reader: asyncio.StreamReader) -> Any:
+    """Return the next message; raise TransportError if it is none of a coordinator's."""
+    length = await reader.readexactly(LENGTH.size)
+    if length == b"HTTP":
+        raise TransportError("it is a web server; a coordinator has one port for nodes, and another one for its API")
+    (size,) = LENGTH.unpack(length)
+    if size > MESSAGE_BYTES_MAX:
+        raise TransportError(f"it sent a message of {size} bytes")
+    body = await reader.readexactly(size)
+    try:
+        return unpack(body, FROM_COORDINATOR)
+    except TransportError as error:
+        raise TransportError(f"it sent {error}") from error

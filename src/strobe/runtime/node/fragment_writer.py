@@ -57,6 +57,7 @@ class Capture:
         self.frozen: Frozen | None = None
         self.encoding = KEYED
         self.data = b""
+        self.version = 1
         # The message sent to the coordinator, if this process has initiated the snapshot.
         self.started: SnapshotStarted | None = None
         self.begun: asyncio.Future[SnapshotBegun] = asyncio.get_running_loop().create_future()
@@ -117,6 +118,7 @@ class FragmentWriter:
             sources=capture.sources,
             sinks=capture.sinks,
             declared=captured.declared,
+            state_version=capture.version,
             recorded_us=capture.recorded_us,
             pause_us=capture.pause_us,
             duration_us=max(0, time.time_ns() // 1000 - capture.recorded_us),

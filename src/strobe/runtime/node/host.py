@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from strobe.errors import StoreCorrupt, StrobeError, TransportError, UsageError
+from strobe.errors import NotACoordinator, StrobeError, TransportError, UsageError
 from strobe.process import System
 from strobe.protocol import View
 from strobe.protocol.coordinator.messages import (
@@ -49,7 +49,7 @@ from strobe.runtime.node.output_release import OutputRelease
 from strobe.runtime.node.timeline import Timeline
 from strobe.runtime.node.writer_thread import WriterThread
 from strobe.runtime.node_watchdog import NodeWatchdog
-from strobe.runtime.recovery.fragment_loader import Restored, Unrestorable, find, load_part
+from strobe.runtime.recovery.fragment_loader import Restored, Unrestorable, load_part
 from strobe.runtime.retry import RetryLoop
 from strobe.runtime.settings import NodeSettings
 from strobe.runtime.tracing.recorder import Tracer, open_tracer
@@ -108,7 +108,7 @@ class Host:
         self._store = ""
         self._sign = sign
         self.watchdog = NodeWatchdog(self)
-        self._link = CoordinatorLink(coordinator, self._greeting, self.handle, self.fail)
+        self._link = CoordinatorLink(coordinator, self._greeting, self.handle, self.fail, patient=bool(run))
         self._listener: Listener | None = None
         self._port = 0
         self._output_release = OutputRelease(
@@ -171,7 +171,7 @@ class Host:
         if self.timeline is not None:
             self.timeline.stop()
         self.send(Failed(self.name, self.problem))
-        self.end(1)
+        self.end(error.exit_code if isinstance(error, NotACoordinator) else 1)
 
     def unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """For `loop.set_exception_handler` if the node owns the event loop: a timer or a flush has failed."""
@@ -296,7 +296,7 @@ class Host:
                 restored.fork = order.fork
             # The previous timeline held buffers in reference cycles, too few for a garbage collection soon.
             await self.writer.run(gc.collect)
-            origin = restored.snapshot if restored is not None else "its beginning"
+            origin = restored.origin if restored is not None else "its beginning"
             logger.info("process %s begins epoch %d from %s", self.name, self.epoch, origin)
             # A joining process begins without channels, and installs its first view like any other.
             view = order.view if isinstance(order, RestoreState) else View(order.view.number - 1, (), ())
@@ -336,17 +336,7 @@ class Host:
 
         def load() -> Restored:
             store = Store.open(self._store, identity=self.system)
-            try:
-                return part(store)
-            except StoreCorrupt:
-                if commit is None:
-                    raise
-            # An older copy of the store lacks the snapshot. It may be in its place, or may have been for a moment.
-            store.require_present(commit)
-            return part(store)
-
-        def part(store: Store) -> Restored:
-            return load_part(store, *find(store, snapshot, commit), self.name, example, self._decode)
+            return load_part(store, snapshot, commit, self.name, example, self._decode)
 
         return await self.retry.until_done(lambda: self.writer.run(load))
 

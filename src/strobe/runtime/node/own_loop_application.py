@@ -104,7 +104,7 @@ class OwnLoopApplication(Application):
         self.requested = 0
         self.position = local.position if local is not None else 0
         first = self._initial is None
-        self._initial = self._initial or decoded_again(self.name, self._capture())[0]
+        self._initial = self._initial or decoded_again(self.name, self._capture)[0]
         if local is not None:
             self._restore_state(state)
         elif not first:  # a restart from the beginning: reset the program, which keeps running

@@ -6,14 +6,22 @@ from typing import Any
 
 import msgspec
 
-from strobe.errors import ProtocolViolation, SnapshotCorrupt, SnapshotError, SnapshotIncomplete, UsageError
+from strobe.errors import (
+    ProtocolViolation,
+    SnapshotCorrupt,
+    SnapshotError,
+    SnapshotIncomplete,
+    StoreCorrupt,
+    UsageError,
+    UserCodeFailed,
+)
 from strobe.keyed_state import KeyedState
 from strobe.protocol import PROTOCOLS, Endpoint, Fragment, LocalState, View
 from strobe.protocol.values.log_entries import EntryRef, Manifest, ProcessRecord
 from strobe.runtime.links.message_decoding import Decode, decode_frame
 from strobe.storage import Store
 from strobe.storage.content.manifests import to_snapshot
-from strobe.storage.content.state_codec import decode_captured, encoding_of, require_state
+from strobe.storage.content.state_codec import decode_captured, encoding_of, require_state, version_of
 from strobe.user_code import RAISED, explain, is_failure
 
 WAY_OUT = "restore a snapshot of the same program, or run the program that took this one"
@@ -27,7 +35,8 @@ class Restored(msgspec.Struct):
     """One process's part of `snapshot`: its decoded state, and what it needs to continue.
 
     `sent_counts` are those of the senders of its incoming channels, at the cut. `frozen_number` is that of a keyed
-    state as it was read: later changes can be written as a delta on the stored state (E5).
+    state as it was read: later changes can be written as a delta on the stored state (E5). `version` is that of the
+    state's type in this program (R3).
     """
 
     snapshot: str
@@ -37,10 +46,36 @@ class Restored(msgspec.Struct):
     sent_counts: dict[str, int]
     state: Any = None
     frozen_number: int | None = None
+    version: int = 1
     fork: bool = False
 
+    @property
+    def origin(self) -> str:
+        """The snapshot, and both versions of a migrated state, as text."""
+        if self.version == self.record.state_version:
+            return self.snapshot
+        return f"{self.snapshot}, with its state migrated from version {self.record.state_version} to {self.version}"
 
-def find(store: Store, snapshot: str, commit: EntryRef | None) -> tuple[str, Manifest]:
+
+def load_part(
+    store: Store, snapshot: str, commit: EntryRef | None, process: str, example: Any, decode: Decode
+) -> Restored:
+    """Read the part of `process` from the store, with every byte verified. Its `commit` is searched for if not given.
+
+    `example` is a state as the process captures it now; `decode` decodes its messages. Both must fit before anything is
+    changed.
+    """
+    try:
+        return _load(store, *_find(store, snapshot, commit), process, example, decode)
+    except StoreCorrupt:
+        if commit is None:
+            raise
+    # An older copy of the store lacks the snapshot. It may be in its place, or may have been for a moment.
+    store.require_present(commit)
+    return _load(store, *_find(store, snapshot, commit), process, example, decode)
+
+
+def _find(store: Store, snapshot: str, commit: EntryRef | None) -> tuple[str, Manifest]:
     """Return the id and manifest of a complete snapshot from its `commit`; without that, the whole log is read."""
     if commit is None:
         identity = store.resolve(snapshot)
@@ -51,12 +86,7 @@ def find(store: Store, snapshot: str, commit: EntryRef | None) -> tuple[str, Man
     return snapshot, entry.manifest
 
 
-def load_part(store: Store, identity: str, manifest: Manifest, process: str, example: Any, decode: Decode) -> Restored:
-    """Read the part of `process` from the store, with every byte verified.
-
-    `example` is a state as the process captures it now; `decode` decodes its messages. Both must fit before anything is
-    changed.
-    """
+def _load(store: Store, identity: str, manifest: Manifest, process: str, example: Any, decode: Decode) -> Restored:
     record = manifest.processes.get(process)
     if record is None:
         raise SnapshotIncomplete(identity, f"it has no part of process {process!r}; restore another one")
@@ -69,7 +99,10 @@ def load_part(store: Store, identity: str, manifest: Manifest, process: str, exa
     }
     state = fit_state(identity, process, fragment.state, example)
     fit_in_flight(identity, process, fragment, decode)
-    return Restored(identity, fragment, fragment.state, record, sent, state, _freeze_number(state))
+    # A migrated state differs from the stored one in every value, so no delta can be based on that.
+    version = version_of(example)
+    number = _freeze_number(state) if version == record.state_version else None
+    return Restored(identity, fragment, fragment.state, record, sent, state, number, version)
 
 
 def _freeze_number(state: Any) -> int | None:
@@ -87,7 +120,7 @@ def fit_state(snapshot: str, process: str, local: LocalState, example: Any) -> A
         if encoding != local.encoding:
             raise ValueError(f"it was captured as {local.encoding}, and capture() now gives {encoding}")
         return decode_captured(example, local)
-    except (ValueError, UsageError) as error:  # msgspec's errors are ValueErrors
+    except (ValueError, UsageError, UserCodeFailed) as error:  # msgspec's errors are ValueErrors
         raise Unrestorable(snapshot, f"the state of process {process!r} does not fit: {error}; {WAY_OUT}") from error
 
 

@@ -10,7 +10,7 @@ from strobe.errors import UsageError
 from strobe.handlers import call
 from strobe.process import Process
 from strobe.protocol import LocalState
-from strobe.storage.content.state_codec import decode_state, encode_state
+from strobe.storage.content.state_codec import captured_state, decode_state
 from strobe.user_code import RAISED, summary_of
 
 
@@ -39,7 +39,7 @@ class InitialProcess:
 
 def _captured(name: str, process: Process, uncopied: BaseException) -> LocalState:
     try:
-        return LocalState(0, *encode_state(name, process))
+        return captured_state(name, process.capture())
     except RAISED as error:  # the user's own code
         raise UsageError(
             f"process {name!r} could not go back to its beginning, which it must when a process crashes before the "

@@ -21,7 +21,7 @@ from strobe.protocol.process.first_view import first_view
 from strobe.protocol.values.view import ChannelSpec
 from strobe.runtime.recovery.topology import compare
 from strobe.storage import Store
-from strobe.storage.content.state_codec import decode_captured, encoding_of, require_state
+from strobe.storage.content.state_codec import decode_captured, encoding_of, require_state, version_of
 from strobe.storage.inspection.round_trip import round_trip
 from strobe.storage.inspection.verification import HOLDS, VIOLATED, Check, Level, StoreLevels, Verified
 from strobe.user_code import RAISED, explain, is_failure
@@ -93,6 +93,9 @@ class TrialLevels:
             return Check(Level.RESTORE, VIOLATED, "trial restore", findings)
         messages = snapshot.in_flight_messages
         detail = f"restored {len(snapshot.fragments):,} processes, decoded {messages:,} in flight"
+        migrated = ", ".join(_migrated(system, snapshot))
+        if migrated:
+            detail += f"; migrated the state of {migrated}"
         absent = [name for name in system.processes if name not in snapshot.view.processes]
         joining = f"; not in it, and would join as new: {', '.join(absent)}" if absent else ""
         return Check(Level.RESTORE, HOLDS, f"{detail}{joining}")
@@ -153,6 +156,15 @@ def _decode_state(name: str, process: Process, local: LocalState) -> Any:
     if encoding_of(example) != local.encoding:
         raise TypeError(f"the snapshot has {local.encoding}, and capture() returns {type(example).__name__}")
     return decode_captured(example, local)
+
+
+def _migrated(system: System, snapshot: Snapshot) -> Iterator[str]:
+    """Yield each process whose state in `snapshot` is of an older version, with both versions."""
+    for name, fragment in snapshot.fragments.items():
+        if fragment.state is not None and name in system.processes:
+            version = version_of(system.processes[name].capture())
+            if version != fragment.state.version:
+                yield f"{name} from version {fragment.state.version} to {version}"
 
 
 def _topology(system: System, snapshot: Snapshot) -> Iterator[Finding]:

@@ -1,8 +1,11 @@
 """Reads keyed states from a base blob and its delta blobs (E5)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+
+import msgspec
 
 from strobe.keyed_state import Key, merged_entries, merged_parts
+from strobe.keyed_state.segments import BASE, pack_header, pack_part
 from strobe.protocol.values.fragment import KEYED, LocalState
 from strobe.protocol.values.log_entries import ProcessRecord
 
@@ -21,6 +24,14 @@ def keyed_parts(state: LocalState) -> Iterator[dict[Key, bytes]]:
     assert state.encoding == KEYED, "other states have no keys"
     for part in merged_parts((state.data, *state.deltas)):
         yield {key: bytes(value) for key, value in part.items()}
+
+
+def converted(state: LocalState, convert: Callable[[Key, bytes], bytes]) -> bytes:
+    """Return a keyed state as one base segment, with each value converted."""
+    pieces = [pack_header(BASE)]
+    for part in keyed_parts(state):
+        pieces += pack_part({key: msgspec.Raw(convert(key, value)) for key, value in part.items()})
+    return b"".join(pieces)
 
 
 def takes_delta(parent: ProcessRecord, chain_max: int) -> bool:

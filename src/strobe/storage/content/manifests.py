@@ -95,6 +95,7 @@ def _to_record(fragment: Fragment, write: WriteBlob) -> ProcessRecord:
         sources=state.sources,
         sinks=state.sinks,
         declared=state.declared,
+        state_version=state.version,
     )
 
 
@@ -130,6 +131,7 @@ def to_state(record: ProcessRecord, read: ReadBlob) -> LocalState:
         sources=record.sources,
         sinks=record.sinks,
         declared=record.declared,
+        version=record.state_version,
     )
 
 

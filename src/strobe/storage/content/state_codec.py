@@ -9,10 +9,11 @@ from strobe.errors import UsageError
 from strobe.handlers import check_finished
 from strobe.keyed_state import KeyedState
 from strobe.known_fields import decode_known
+from strobe.migrations import migrate, version_of_type
 from strobe.process import Process, System
 from strobe.protocol import LocalState, Snapshot
 from strobe.protocol.values.fragment import KEYED, MSGPACK, OPAQUE
-from strobe.storage.content.keyed_state_blobs import keyed_items
+from strobe.storage.content.keyed_state_blobs import converted, keyed_items
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -46,22 +47,50 @@ def encode_captured(process: str, captured: Any) -> tuple[str, bytes]:
         raise refusal(f"what capture() of process {process} returned", captured, error) from error
 
 
+def version_of(captured: Any) -> int:
+    """Return the version of a captured state's type (R3)."""
+    return version_of_type(_type_of(captured))
+
+
+def captured_state(process: str, captured: Any, position: int = 0, **rest: Any) -> LocalState:
+    """Return a value returned by `capture` as a snapshot stores it, with `rest` as further fields."""
+    return LocalState(position, *encode_captured(process, captured), version=version_of(captured), **rest)
+
+
+def upgraded(example: Any, state: LocalState) -> LocalState:
+    """Return a state of an older version as one of the current version (R3); others as they are.
+
+    `example` is a current result of `capture`. Raise UserCodeFailed if a migration fails, and UsageError if the state
+    is of a newer version.
+    """
+    kind, version = _type_of(example), version_of(example)
+    if encoding_of(example) != state.encoding or version == state.version:
+        return state
+    if state.encoding == KEYED:
+        data = converted(state, lambda key, value: migrate(f"the value of key {key!r}", kind, state.version, value))
+    else:
+        data = migrate("the state", kind, state.version, state.data)
+    return msgspec.structs.replace(state, data=data, deltas=(), version=version)
+
+
+def _type_of(captured: Any) -> Any:
+    """Return the type that has the version of a captured state: for a keyed state, that of its values."""
+    return captured.value_type if isinstance(captured, KeyedState) else type(captured)
+
+
 def decode_captured(example: Any, state: LocalState) -> Any:
     """Return a captured state as `capture` returned it. `example` is its current result and determines the type.
 
-    Raise ValueError if the state is not of that type, for example because of an unknown field (E9).
+    A state of an older version is migrated. Raise ValueError, UsageError or UserCodeFailed if the state is not of that
+    type, for example because of an unknown field (E9).
     """
+    state = upgraded(example, state)
     if state.encoding == KEYED:
         value_type = example.value_type if isinstance(example, KeyedState) else Any
         return KeyedState.from_segments((state.data, *state.deltas), value_type)
     if state.encoding == OPAQUE:
         return bytes(state.data)
     return decode_known(state.data, type(example))
-
-
-def encode_state(name: str, process: Process) -> tuple[str, bytes]:
-    """Return the encoding and bytes of the current state of a process."""
-    return encode_captured(name, process.capture())
 
 
 def decode_state(process: Process, state: LocalState) -> Any:
@@ -71,7 +100,9 @@ def decode_state(process: Process, state: LocalState) -> Any:
 
 def is_captured(name: str, process: Process, state: LocalState) -> bool:
     """Return whether `process` now captures `state`. Keyed states are compared by entries, not by segments."""
-    encoding, data = encode_state(name, process)
+    captured = process.capture()
+    encoding, data = encode_captured(name, captured)
+    state = upgraded(captured, state)
     if encoding == state.encoding == KEYED:
         return dict(keyed_items(state)) == dict(keyed_items(LocalState(state.position, KEYED, data)))
     return encoding == state.encoding and data == state.data

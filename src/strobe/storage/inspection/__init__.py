@@ -3,5 +3,5 @@
 Nothing is changed here. In: a `Store` and the names of snapshots. Out: reports of what was checked and what was
 found, for commands and the API.
 
-Public: `diff`, `fast_proof`, `keys`, `round_trip`, `value_diff`, `verification`.
+Public: `diff`, `fast_proof`, `keys`, `round_trip`, `state_path`, `value_diff`, `verification`.
 """

@@ -15,7 +15,7 @@ from strobe.keyed_state import KeyedState
 from strobe.process import Process
 from strobe.protocol import LocalState
 from strobe.protocol.values.fragment import KEYED, MSGPACK
-from strobe.storage.content.state_codec import encode_captured
+from strobe.storage.content.state_codec import encode_captured, encoding_of, upgraded
 from strobe.storage.inspection.diff import compare_keyed
 from strobe.storage.inspection.value_diff import CHANGED, FieldChange, changed_fields
 from strobe.user_code import RAISED, explain, is_failure
@@ -41,33 +41,52 @@ def round_trip(name: str, process: Process, local: LocalState, state: Any) -> st
     try:
         captured = process.capture()
         encoding, data = encode_captured(name, captured)
+        changed = captured_again(name, process, captured, data)
     except RAISED as error:  # the user's own code
         if not is_failure(error):
             raise
         return f"capture() after restore() fails: {explain(error)}"
+    if changed is not None:
+        return f"after restore(), {changed}"
     if encoding != local.encoding:
         return f"capture() after restore() gives {encoding} instead of {local.encoding}"
     try:
-        return _difference(captured, data, local)
+        return _difference(captured, data, upgraded(captured, local))
     except UNREADABLE as error:
         return f"capture() after restore() gives a {type(captured).__name__}, which its state is not: {error}"
+
+
+def captured_again(name: str, process: Process, captured: Any, data: bytes) -> str | None:
+    """Capture once more; return how the state differs from `captured`, encoded as `data`, or None.
+
+    A large state is keyed, and not encoded twice.
+    """
+    if encoding_of(captured) == KEYED:
+        return None
+    again = encode_captured(name, process.capture())[1]
+    fields = _changes(captured, data, again) if again != data else []
+    return f"capture(), called twice, gives different states: {_listed(fields)}" if fields else None
 
 
 def _difference(captured: Any, data: bytes, local: LocalState) -> str | None:
     """Describe how `captured`, encoded as `data`, differs from the restored state; None if nothing is lost."""
     if data == local.data and not local.deltas:
         return None
-    if local.encoding == KEYED:
-        fields = _keyed_changes(captured, data, local)
-    elif local.encoding == MSGPACK:
-        fields = list(_state_changes(type(captured), local.data, data))
-    else:
-        fields = [FieldChange("", CHANGED, bytes(local.data), data)]
-    if not fields:
-        return None
+    fields = _keyed_changes(captured, data, local) if local.encoding == KEYED else _changes(captured, local.data, data)
+    return f"capture() after restore() gives another state: {_listed(fields)}" if fields else None
+
+
+def _changes(captured: Any, before: bytes, after: bytes) -> list[FieldChange]:
+    """Return the differences between two states that are not keyed; `captured` is of their type."""
+    if encoding_of(captured) == MSGPACK:
+        return list(_state_changes(type(captured), before, after))
+    return [FieldChange("", CHANGED, bytes(before), after)]
+
+
+def _listed(fields: list[FieldChange]) -> str:
     some = ", ".join(_description(one) for one in fields[:FIELDS_MAX])
     more = f" and {len(fields) - FIELDS_MAX} more" if len(fields) > FIELDS_MAX else ""
-    return f"capture() after restore() gives another state: {some}{more}"
+    return f"{some}{more}"
 
 
 def _description(one: FieldChange) -> str:

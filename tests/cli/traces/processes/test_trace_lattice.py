@@ -51,7 +51,7 @@ def test_possibly_shows_a_cut_and_the_values_there(trace):
     assert "b.busy = true" in result.out
     found = run("trace", "lattice", trace, "--possibly", "b.task.id == 7 and in_flight(`a->b`) == 1", "--json").document
     assert (found["answer"], found["verdict"], found["cut"]) == (True, "holds", {"a": 1, "b": 1})
-    assert found["values"] == {"b.task.id": 7, "in_flight(a->b)": 1}
+    assert found["values"] == {"b.task.id": 7, 'in_flight("a->b")': 1}
 
 
 def test_a_predicate_that_never_holds_is_exit_code_1(trace):
@@ -111,7 +111,8 @@ def test_a_search_stopped_by_memory_is_not_advised_to_raise_max_cuts(trace, monk
         (["--possibly", "a.busy ="], "wrong at column 8"),
         (["--possibly", "a.buzy"], "did you mean 'busy'?"),
         (["--possibly", "c.busy"], "no process 'c'; there are: a, b"),
-        (["--possibly", "sent(ab) == 1"], "no channel 'ab'"),
+        (["--possibly", "sent(ab) == 1"], "no channel 'ab'; did you mean sent(\"a->b\")?"),
+        (["--possibly", "in_flight(a->b) == 1"], 'write in_flight("a->b")'),
         (["--definitely", ""], "a value is missing here"),
     ],
 )
