@@ -37,6 +37,7 @@ class Shape(msgspec.Struct, frozen=True):
 PROCESS = (
     Shape("start", ("ctx",)),
     Shape("receive", ("ctx", "channel", "message")),
+    Shape("receive_many", ("ctx", "channel", "messages")),
     Shape("timer", ("ctx", "name")),
     Shape("leave", ("ctx",)),
     Shape("capture"),
@@ -76,7 +77,8 @@ def check_properties(what: str, owner: object, names: tuple[str, ...]) -> None:
         function = found.fget if isinstance(found, property) else found
         attribute = f"{what}: {type(owner).__name__}.{name}"
         if isinstance(found, (FunctionType, staticmethod, classmethod)):
-            raise UsageError(f"{attribute} is a method{_at(function)}; Strobe reads it as an attribute: add @property")
+            where = place_in_brackets(function)
+            raise UsageError(f"{attribute} is a method{where}; Strobe reads it as an attribute: add @property")
         if isinstance(found, property):
             _check_runs(attribute, function, Shape(name), f"write def {name}(self)")
 
@@ -96,7 +98,8 @@ def check_function(what: str, found: Any, shape: Shape, is_method: bool = False)
     try:
         signature.bind(*shape.parameters, **dict.fromkeys(shape.keywords))
     except TypeError:
-        raise UsageError(f"{what} takes {signature}{_at(found)}; Strobe calls {shape.call()}: {remedy}") from None
+        takes = f"{signature}{place_in_brackets(found)}"
+        raise UsageError(f"{what} takes {takes}; Strobe calls {shape.call()}: {remedy}") from None
 
 
 def check_finished(function: str, returned: Any) -> None:
@@ -124,11 +127,10 @@ def misplaced(process: str, action: str) -> UsageError:
     )
 
 
-def handler_finished(process: object, event: str, returned: Any) -> None:
-    """Apply `check_finished` to the return value of a handler; `event` is its event, such as "timer NAME"."""
+def handler_finished(process: object, handler: str, returned: Any) -> None:
+    """Apply `check_finished` to the return value of a handler."""
     if returned is not None:
-        kind = event.partition(" ")[0]
-        check_finished(f"{type(process).__name__}.{'receive' if kind == 'source' else kind}", returned)
+        check_finished(f"{type(process).__name__}.{handler}", returned)
 
 
 def call(owner: object, method: str, *arguments: Any, **keywords: Any) -> None:
@@ -140,11 +142,11 @@ def _check_runs(what: str, found: Any, shape: Shape, remedy: str) -> None:
     """Raise UsageError if a call of `found` would run nothing of its body."""
     for layer, is_wrapped in _layers(found):
         if inspect.iscoroutinefunction(layer) or inspect.isasyncgenfunction(layer):
-            problem = f"is async{_at(layer)}, and Strobe does not await it: nothing in it would run"
+            problem = f"is async{place_in_brackets(layer)}, and Strobe does not await it: nothing in it would run"
             raise UsageError(f"{what} {problem}; {remedy}, without async")
         # A wrapper may run the generator function itself, for example to send what it yields.
         if inspect.isgeneratorfunction(layer) and not is_wrapped and not shape.may_yield:
-            problem = f"has a yield in it{_at(layer)}, so that calling it runs nothing of it"
+            problem = f"has a yield in it{place_in_brackets(layer)}, so that calling it runs nothing of it"
             raise UsageError(f"{what} {problem}; {remedy}, without yield")
 
 
@@ -165,7 +167,7 @@ def _layers(found: Any) -> Iterator[tuple[Any, bool]]:
             return
 
 
-def _at(found: Any) -> str:
+def place_in_brackets(found: Any) -> str:
     """Return the source location of a callable, in brackets; empty if it is not known."""
     codes = [code for layer, _ in _layers(found) if (code := getattr(layer, "__code__", None)) is not None]
     return f" ({place_of_code(codes[-1])})" if codes else ""

@@ -5,6 +5,7 @@ refused where it is sent.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from types import NoneType, UnionType
 from typing import Any, NewType, Union, get_args, get_origin, is_typeddict
 
@@ -50,6 +51,13 @@ class MessageTypes:
             f"process {process!r} sends a message of type {type(message).__name__} on {channel!r}, which is not one of "
             f"the system's message types: {known}{reason}; add it to System(messages=[...])"
         )
+
+    def require_all(self, process: str, channel: str, messages: Sequence[Any]) -> None:
+        """Raise UsageError if one of `messages` is of no declared type."""
+        if not self._declared or self._classes.issuperset(map(type, messages)):
+            return
+        for message in messages:
+            self.require(process, channel, message)
 
 
 def _decoder(declared: tuple[Any, ...]) -> "msgspec.msgpack.Decoder[list[Any]]":
