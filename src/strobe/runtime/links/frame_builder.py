@@ -103,15 +103,14 @@ class OpenFrame:
     def encode_parts(self, messages: Sequence[Any]) -> list[tuple[int, memoryview]] | None:
         """Return `messages` encoded, as one part for each frame that they go into, with their numbers.
 
-        None if a frame has the maximum of bytes before the last message of a part, or at it: then the messages must be
-        added one by one.
+        None if a frame has the maximum of bytes before the last message of its part: then they must be added one by one.
         """
         parts = []
         place, room, size = 0, self.messages_max - self.count, self.size
         while place < len(messages):
-            some = messages if len(messages) <= room else messages[place : place + room]
+            some = messages[place : place + room]
             body = array_body(some)
-            if size + len(body) >= self.bytes_max:
+            if size + len(body) > self.bytes_max:
                 return None
             parts.append((len(some), body))
             place, room, size = place + room, self.messages_max, BODY_START
