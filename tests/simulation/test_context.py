@@ -85,7 +85,7 @@ def test_a_context_is_refused_in_another_thread(action: str, use: Use) -> None:
 @pytest.mark.parametrize(
     ("channel", "batch", "problem"),
     [
-        ("a->b", [Hello(), [1], Hello()], "process 'a' sends a list on 'a->b'"),
+        ("a->b", [Hello(), [1], Hello()], "process 'a' sends a message of type list on 'a->b'"),
         ("a->b", [Hello(), object()], "the message that process 'a' sends on 'a->b' cannot be encoded: object"),
         ("a->c", [], "process 'a' sends on 'a->c', which is not an output of it; outputs: a->b"),
         ("a->b", "hello", "process 'a' calls send_many on 'a->b' with a str; give it a list of messages"),

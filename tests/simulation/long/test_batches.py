@@ -1,5 +1,8 @@
 """Processes that receive the messages of a frame at once: under every fault, in traces, and when replayed."""
 
+import re
+from pathlib import Path
+
 import pytest
 from tests.runtime.tracing_host import write_segments
 from tests.simulation.long.test_replay import record
@@ -13,6 +16,7 @@ from strobe.simulation.faults import KINDS
 from strobe.simulation.replay import Replay, ReplayDiverged, compare_at_cut
 from strobe.traces.reading import read_live_trace
 
+PAGE = Path(__file__).parents[3] / "docs" / "batches.md"
 PROTOCOLS = ("chandy-lamport", "lai-yang")
 
 
@@ -90,6 +94,16 @@ def test_R4_segments_of_a_live_trace_keep_batches(level, tmp_path):
         ]
     if level == "full":
         Replay(batch_players("ring", "chandy-lamport"), live.trace).run(live.trace.events())
+
+
+def test_the_example_of_the_page_loses_no_reading():
+    names = {}
+    exec(re.findall(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)[0], names)
+    world = World(names["metering"], 3, faults=Faults.parse("delays,crashes,rollbacks"), checkers=all_checkers())
+    world.run(10)
+    assert world.violations == []
+    assert world.nodes["meter"].process.totals.readings > 1000
+    assert world.epoch > 1
 
 
 def test_a_failure_in_a_batch_names_its_messages():

@@ -103,7 +103,7 @@ class OpenFrame:
     def encode_parts(self, messages: Sequence[Any]) -> list[tuple[int, memoryview]] | None:
         """Return `messages` encoded, as one part for each frame that they go into, with their numbers.
 
-        None if a frame has the maximum of bytes before the last message of its part: then they must be added one by one.
+        None if a frame is full, by its bytes, before the last message of its part: then add them one by one.
         """
         parts = []
         place, room, size = 0, self.messages_max - self.count, self.size

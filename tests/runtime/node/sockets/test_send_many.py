@@ -175,7 +175,10 @@ def test_batches_that_fill_a_frame_differently_are_noticed(
     [
         (object(), "cannot be encoded: object"),
         (Coin(1 << 80), r"cannot be encoded: Coin.amount: int"),
-        (RareCoin(1), "sends a RareCoin on 'a->b', which is not one of the system's message types: Coin"),
+        (
+            RareCoin(1),
+            "sends a message of type RareCoin on 'a->b', which is not one of the system's message types: Coin",
+        ),
         ({"type": "Coin", "amount": [0] * 1000}, "Expected `int`"),
     ],
     ids=["an object", "a large number", "a subclass", "a wrong dict"],
