@@ -108,7 +108,7 @@ class OpenFrame:
         parts = []
         place, room, size = 0, self.messages_max - self.count, self.size
         while place < len(messages):
-            some = messages[place : place + room]
+            some = messages[place : place + room] if place or room < len(messages) else messages
             body = array_body(some)
             if size + len(body) > self.bytes_max:
                 return None
