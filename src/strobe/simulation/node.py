@@ -7,7 +7,7 @@ every event; recordings, captured states and finished fragments are lost. Crashe
 
 from _thread import get_ident
 from collections.abc import Callable
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -15,7 +15,7 @@ from strobe.declarations import declare
 from strobe.encodable import frame_body
 from strobe.errors import ProtocolViolation
 from strobe.handlers import handler_finished
-from strobe.process import Process, Random, System, takes_batches
+from strobe.process import Process, Random, takes_batches
 from strobe.protocol import Fragment, Frame, LocalState, SnapshotId, View
 from strobe.protocol.coordinator.messages import (
     CoordinatorEffect,
@@ -59,34 +59,13 @@ from strobe.protocol.process.events import (
     ViewInstalled,
     ViewReceived,
 )
-from strobe.simulation.channel_queues import BARRIER_EFFECTS, ChannelQueue, ChannelQueues, Item
+from strobe.simulation.channel_queues import BARRIER_EFFECTS, ChannelQueues, Item
 from strobe.simulation.context import SimulatedContext
-from strobe.simulation.journal import AppliedMessage, ChannelJournal, Journal
-from strobe.simulation.network import Network
-from strobe.simulation.recorder import Recorder
+from strobe.simulation.journal import AppliedMessage, ChannelJournal
+from strobe.simulation.node_world import NodeWorld
 from strobe.simulation.timers import Timers
 from strobe.storage.content.state_codec import encode_state
 from strobe.user_code import RAISED, calling, raise_failure
-
-
-class NodeWorld(Protocol):
-    """What a node uses of its world."""
-
-    system: System
-    protocol_class: Any
-    network: Network
-    recorder: Recorder | None
-    journals: dict[int, Journal]
-    channel_queues: dict[tuple[str, int, int], ChannelQueue]
-    emitted: list[tuple[str, Any]]
-    events: int
-
-    def transmit(self, channel: str, item: Item, epoch: int) -> None: ...
-    def recorded(self, node: "Node", snapshot: SnapshotId) -> None: ...
-    def free_later(self, node: "Node", snapshot: SnapshotId) -> None: ...
-    def stalled(self, process: str) -> None: ...
-    def violated(self, node: "Node", violation: ProtocolViolation) -> None: ...
-    def remove(self, name: str) -> None: ...
 
 
 class Node:

@@ -7,16 +7,16 @@ between two handler runs. With `receive_many`, the messages of a frame are one e
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
 from operator import length_hint
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
-from strobe.declarations import Declared, MessageRule, declare
+from strobe.declarations import MessageRule, declare
 from strobe.errors import UsageError
 from strobe.event_bound import REQUEST_BYTES, TIMER_BYTES, EventBound
 from strobe.handlers import call, handler_finished
@@ -24,6 +24,7 @@ from strobe.process import Context, Process, Random, takes_batches
 from strobe.protocol import Frame, LocalState
 from strobe.protocol.process.events import Breakpoint
 from strobe.runtime.links.message_decoding import Decode, decode_frame, unpack_frame
+from strobe.runtime.node.fragment_writer import Captured
 from strobe.runtime.node.outbox import Outbox
 from strobe.runtime.node.scheduling import EventScheduler
 from strobe.runtime.recovery.initial_process import InitialProcess
@@ -32,16 +33,6 @@ from strobe.runtime.tracing.recorder import Tracer
 SLICE_S = 0.02
 """Target time for handlers per event-loop iteration. Heartbeats, orders and snapshot writes wait for the next one."""
 _LOOK_AFTER_MAX = 32  # maximum number of messages between two looks at the clock
-
-
-class Captured(msgspec.Struct):
-    """A process at its cut: its captured state, the host's additions, and its declarations (G2)."""
-
-    state: Any
-    position: int
-    timers: tuple[tuple[str, float], ...] = ()
-    random: int | None = None
-    declared: Declared | None = None
 
 
 class TimelinePort(msgspec.Struct, frozen=True):
@@ -132,26 +123,14 @@ class Application(ABC):
         """Set the channels of the process."""
 
 
-class SendsMessages(Protocol):
-    """`Context.send`."""
-
-    def __call__(self, channel: str, message: Any) -> None: ...
-
-
-class SendsBatches(Protocol):
-    """`Context.send_many`."""
-
-    def __call__(self, channel: str, messages: Iterable[Any]) -> None: ...
-
-
 class LiveContext(Context):
     """The `Context` of a live process. Its `send` is that of the outbox: an extra call per message would be slow."""
 
     __slots__ = ("send", "send_many")
 
     random: Random
-    send: SendsMessages
-    send_many: SendsBatches
+    send: Callable[..., None]
+    send_many: Callable[..., None]
 
     def __init__(self, application: "ProcessApplication", name: str) -> None:
         self._application = application
@@ -290,14 +269,13 @@ class ProcessApplication(Application):
             messages = decode_frame(self.decode, self.name, channel, frame)
         if consumed:
             del messages[:consumed]
+        first_ordinal = frame.first_ordinal + consumed
         if self._takes_batches or len(messages) == 1:
-            self._deliver_event(channel, frame.first_ordinal + consumed, messages)
+            self._deliver_event(channel, first_ordinal, messages)
             return
-        before, context = self.position, self.context
+        before, context, tracer = self.position, self.context, self.timeline.tracer
         context.at_s = None
-        tracer = self.timeline.tracer
         if tracer is not None:
-            first_ordinal = frame.first_ordinal + consumed
             tracer.received(channel, first_ordinal, len(messages), before + 1, context.now())
         self._last, self._left = before + len(messages), iter(messages)
         self._hand_over(Delivery(channel, self._left, frame.count, before - consumed, may_pause))
@@ -309,10 +287,8 @@ class ProcessApplication(Application):
         context.at_s = None
         if tracer is not None:
             tracer.received(channel, first_ordinal, len(messages), position, context.now(), one_event=True)
-        if self._takes_batches:
-            self._run_handler("receive_many", channel, messages)
-        else:
-            self._run_handler("receive", channel, messages[0])
+        handler, received = ("receive_many", messages) if self._takes_batches else ("receive", messages[0])
+        self._run_handler(handler, channel, received)
 
     def _hand_over(self, delivery: Delivery) -> None:
         """Run the handler for each remaining message, until the end or until it must yield to the event loop."""
@@ -351,10 +327,8 @@ class ProcessApplication(Application):
 
     def take(self, source: str, records: list[Any]) -> None:
         (record,) = records
-        if self._takes_batches:
-            self._run(f"source {source}", "receive_many", source, records, record=record)
-        else:
-            self._run(f"source {source}", "receive", source, record, record=record)
+        handler, received = ("receive_many", records) if self._takes_batches else ("receive", record)
+        self._run(f"source {source}", handler, source, received, record=record)
 
     def leave(self, then: Callable[[], None]) -> None:
         self._run("leave", "leave")
