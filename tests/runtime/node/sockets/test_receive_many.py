@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow.parquet as pq
 import pytest
 from tests.runtime.link_ends import run, until
 from tests.runtime.lone_node import LoneNode, lone_node
@@ -153,3 +154,32 @@ def test_C4_frames_behind_the_cut_are_recorded_whole_and_then_received(tmp_path:
             assert (item.frame.first_ordinal, item.frame.count, item.consumed) == (3, 2, 0)
 
     run(scenario())
+
+
+def test_R4_a_live_trace_has_one_event_with_all_receives_of_a_batch(tmp_path: Path) -> None:
+    def answer(ctx: Context, channel: str, messages: list[int]) -> None:
+        ctx.send_many("b->a", messages)
+
+    tracers: list[Any] = []
+
+    async def scenario() -> None:
+        async with lone_node(tmp_path, batched(), trace="full") as node:
+            tracers.append(node.timeline.tracer)
+            node.process.on_receive = answer
+            node.source.send(1, 2, 3)
+            node.source.send(4)
+            await node.received([1, 2, 3], [4])
+
+    run(scenario())
+    tracers[0]._thread.shutdown()  # waits until everything is written
+    (directory,) = tmp_path.rglob("epoch-*")
+    rows = [row for file in sorted(directory.rglob("*.parquet")) for row in pq.read_table(file).to_pylist()]
+    assert [(row["kind"], row["position"], row["ordinal"], row["count"], row["step"]) for row in rows] == [
+        ("internal", 1, None, 1, 1),
+        ("receive", 2, 1, 3, 0),
+        ("send", 2, 1, 1, 0),
+        ("send", 2, 2, 1, 0),
+        ("send", 2, 3, 1, 0),
+        ("receive", 3, 4, 1, 0),
+        ("send", 3, 4, 1, 0),
+    ]
