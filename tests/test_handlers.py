@@ -13,7 +13,7 @@ from strobe.declarations import declare
 from strobe.detection import Detecting
 from strobe.errors import UsageError, UserCodeFailed
 from strobe.handlers import DECLARING, PROCESS, call, check_function
-from strobe.process import Channel, Process, System
+from strobe.process import Channel, Process, System, takes_batches
 from strobe.runtime.connectors.file_sink import FileSink
 from strobe.runtime.connectors.file_source import FileSource
 from strobe.simulation.world import World
@@ -32,6 +32,13 @@ class Right(Process):
         return b""
 
     def restore(self, state: bytes) -> None:
+        pass
+
+
+class AtOnce(Right):
+    """Receives the messages of a frame at once."""
+
+    def receive_many(self, ctx: Any, channel: str, messages: list[Any]) -> None:
         pass
 
 
@@ -235,3 +242,52 @@ def test_capture_and_declarations_that_return_a_coroutine_fail_by_name() -> None
         encode_captured("a", kind().capture())
     with pytest.raises(UsageError, match=r"active\(\) of process 'a' returned a coroutine of coroutine_function"):
         declare("a", kind(), ())
+
+
+def test_a_receive_that_an_inherited_receive_many_hides_is_refused() -> None:
+    class Changed(AtOnce):
+        def receive(self, ctx: Any, channel: str, message: Any) -> None:
+            pass
+
+    line = Changed.receive.__code__.co_firstlineno
+    assert refusal(Changed) == (
+        f"process 'a': Changed.receive (tests/{HERE}:{line}) would not be called, because the class inherits "
+        "receive_many(); override that instead"
+    )
+
+    class Both(Changed):
+        def receive_many(self, ctx: Any, channel: str, messages: list[Any]) -> None:
+            super().receive_many(ctx, channel, messages)
+
+    for kind in (AtOnce, Both):
+        build(kind)
+        Detecting(kind())
+    assert takes_batches(AtOnce())
+    assert takes_batches(Detecting(AtOnce()))
+    assert not takes_batches(Right())
+    assert not takes_batches(Detecting(Right()))
+
+
+def test_a_receive_many_that_cannot_be_called_is_refused() -> None:
+    class Many(Right):
+        def receive_many(self, ctx: Any, messages: list[Any]) -> None:  # type: ignore[override]
+            pass
+
+    assert "Strobe calls receive_many(ctx, channel, messages)" in refusal(Many)
+
+    class Later(Right):
+        async def receive_many(self, ctx: Any, channel: str, messages: list[Any]) -> None:  # type: ignore[override]
+            pass
+
+    assert "Later.receive_many is async" in refusal(Later)
+
+
+def test_receive_many_hands_on_to_receive_by_default() -> None:
+    received = []
+
+    class One(Right):
+        def receive(self, ctx: Any, channel: str, message: Any) -> None:
+            received.append((channel, message))
+
+    One().receive_many(None, "a->b", [1, 2])  # type: ignore[arg-type]
+    assert received == [("a->b", 1), ("a->b", 2)]

@@ -26,6 +26,8 @@ _GAP_ROUNDS, _GAP_TURN_S = 4, 2.0
 _RING_ROUNDS, _RING_TURN_S = 7, 0.4
 _VERDICT_ROUNDS, _VERDICT_TURN_S = 8, 1.5
 _TAKE_TIMEOUT_S = 30.0
+_BATCHES = "batches"
+_SHARED = ", both on one processor"
 
 # If a tenth matters, there are two of each pair, in many short turns, and compared pairs run directly after each other:
 # on a shared machine, one turn may be off by a fifth. The difference between equal pairs is shown too.
@@ -44,6 +46,12 @@ _PEERS = {
     "pyzmq, batched by hand": ("zmq:batched", None),
     "asyncio streams, batched by hand": ("streams:batched", None),
     "grpc.aio, one stream, batched by hand": ("grpc-stream:batched", None),
+}
+
+
+_BATCH_PEERS = {
+    "pyzmq, batched by hand": ("zmq:batched", 1.0),
+    "asyncio streams, batched by hand": ("streams:batched", 1.1),
 }
 
 
@@ -95,6 +103,28 @@ def _message_figures(folder: Path) -> list[Figure]:
         ]
 
 
+def _batch_figures(folder: Path) -> list[Figure]:
+    """The cost of a message with `send_many` and `receive_many`, against programs that batch by hand."""
+    pairs: dict[str, Pair] = {_BATCHES: StrobePair(folder / "batches", "batches")}
+    pairs |= {name: PeerPair(folder / kind.replace(":", "-"), kind) for name, (kind, _) in _BATCH_PEERS.items()}
+    with ExitStack() as stack:
+        for pair in pairs.values():
+            stack.enter_context(pair)
+        turns = take_turns(pairs, _CLOSE_ROUNDS, _CLOSE_TURN_S)
+    batches = turns[_BATCHES]
+    figures = [
+        shown("messages in batches", batches.median("messages_per_s"), "messages/s", COMMAND),
+        shown("messages in batches: CPU", batches.median("cpu_ns"), "ns CPU/message", COMMAND),
+    ]
+    for name, (_, goal) in _BATCH_PEERS.items():
+        cpu, rate = (batches.against(turns[name], what) for what in ("cpu_ns", "messages_per_s"))
+        figures += [
+            at_most(f"CPU of a message in batches against {name}", cpu, "x", goal, COMMAND),
+            shown(f"messages/s in batches against {name}", rate, "x", COMMAND),
+        ]
+    return figures
+
+
 def _peers(folder: Path, peers: Mapping[str, tuple[str, int | None]]) -> dict[str, Pair]:
     return {name: PeerPair(folder / kind.replace(":", "-"), kind) for name, (kind, _) in peers.items()}
 
@@ -143,7 +173,7 @@ def _placements() -> dict[str, tuple[set[int], set[int]]]:
     placements = {"": (everywhere, everywhere)}
     if len(everywhere) > 1:
         first, second, *_ = sorted(everywhere)
-        placements |= {", a processor each": ({first}, {second}), ", both on one processor": ({first}, {first})}
+        placements |= {", a processor each": ({first}, {second}), _SHARED: ({first}, {first})}
     return placements
 
 
@@ -164,13 +194,13 @@ def _round_trip_figures(folder: Path) -> list[Figure]:
 
 
 def _round_trip(where: str, ring: Turns, raw: Turns) -> list[Figure]:
-    ratio = ring.against(raw, "source_value")
-    title = f"round trip against raw uvloop sockets{where}"
+    ratio, cpu = (ring.against(raw, what) for what in ("source_value", "cpu_ns"))
+    title, cpu_title = f"round trip against raw uvloop sockets{where}", f"CPU of a round trip against raw{where}"
     return [
         shown(title, ratio, "x", COMMAND) if where else at_most(title, ratio, "x", 1.5, COMMAND),
         shown(f"round trip, handler to handler{where}", ring.median("source_value") * 1e6, "us", COMMAND),
         shown(f"round trip of raw uvloop sockets{where}", raw.median("source_value") * 1e6, "us", COMMAND),
-        shown(f"CPU of a round trip against raw{where}", ring.against(raw, "cpu_ns"), "x", COMMAND),
+        at_most(cpu_title, cpu, "x", 3.0, COMMAND) if where == _SHARED else shown(cpu_title, cpu, "x", COMMAND),
     ]
 
 
@@ -257,7 +287,7 @@ def measure() -> list[Figure]:
     others = [others_cores()]
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as place:  # for stores: /tmp may be in memory
         folder = Path(place)
-        figures = _message_figures(folder)
+        figures = [*_message_figures(folder / "messages"), *_batch_figures(folder / "in-batches")]
         others.append(others_cores())
         figures += [*_round_trip_figures(folder), *_snapshot_figures(folder), *_gap_figures(folder)]
         figures += _verdict_figures(folder)

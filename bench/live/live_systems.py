@@ -11,6 +11,7 @@ from strobe import Channel, Process, System
 
 LOOK_EVERY_S = 0.01
 MESH_EVERY_S = 0.1
+BATCH = 256
 WATCHED = 255  # the first of every 256 messages is measured
 
 
@@ -74,17 +75,37 @@ class Pump(Measured):
         if not self.gate.number:
             super().timer(ctx, name)
             return
-        send, parcel, channel = ctx.send, PARCEL, ctx.outputs[0]
-        for _ in range(self.burst):
-            send(channel, parcel)
+        self.send_burst(ctx)
         self.messages += self.burst
         if not self.messages % self.written_every:
             self.gauge.write(self.messages)
         ctx.set_timer("look", 0)
 
+    def send_burst(self, ctx):
+        send, parcel, channel = ctx.send, PARCEL, ctx.outputs[0]
+        for _ in range(self.burst):
+            send(channel, parcel)
+
 
 class Drain(Measured):
     """Counts the received messages."""
+
+
+class BatchPump(Pump):
+    """The same with `send_many`, in batches of the size that other libraries are given, several in an event."""
+
+    burst = 8 * BATCH
+
+    def send_burst(self, ctx):
+        for _ in range(self.burst // BATCH):
+            ctx.send_many(ctx.outputs[0], [PARCEL for _ in range(BATCH)])
+
+
+class BatchDrain(Measured):
+    """Counts the received messages, a frame at a time."""
+
+    def receive_many(self, ctx, channel, messages):
+        self.messages += len(messages)
 
 
 class WatchedDrain(Measured):
@@ -169,8 +190,8 @@ class Member(Process):
         self.state = state
 
 
-def _pair(drain, **options):
-    return System({"source": Pump(), "target": drain}, [Channel("source", "target")], [Parcel], **options)
+def _pair(drain, pump=None, **options):
+    return System({"source": pump or Pump(), "target": drain}, [Channel("source", "target")], [Parcel], **options)
 
 
 def _mesh(size):
@@ -186,6 +207,7 @@ def _sent_and_received(states, messages):
 
 pair = _pair(Drain())
 judged = _pair(Drain(), conserved=_sent_and_received)
+batches = _pair(BatchDrain(), BatchPump())
 plain = _pair(Drain(), protocol=PlainFraming.name)
 watched = _pair(WatchedDrain())
 ring = System(

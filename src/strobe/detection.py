@@ -13,13 +13,13 @@ from typing import Any
 
 import msgspec
 
-from strobe.encodable import UNENCODABLE, refusal
+from strobe.encodable import UNENCODABLE, listed, refusal
 from strobe.errors import UsageError
 from strobe.handlers import call, handler_finished
 from strobe.keyed_state import KeyedState
 from strobe.known_fields import decode_known
 from strobe.migrations import version_of_type
-from strobe.process import Context, Process, Waits, check_process, reverse_channel
+from strobe.process import Context, Process, Waits, check_process, reverse_channel, takes_batches
 from strobe.protocol.process.dijkstra_scholten import (
     AnnounceTermination,
     DetectionEvent,
@@ -67,6 +67,8 @@ class Detecting(Process):
         self.detector = detector("", root)
         self.timers: list[str] = []
         self._back = dict(back or {})
+        if takes_batches(process):  # then this process does too
+            self.receive_many = self._receive  # type: ignore[method-assign]
 
     @property
     def terminated(self) -> bool:
@@ -85,13 +87,20 @@ class Detecting(Process):
         self._end(tracked)
 
     def receive(self, ctx: Context, channel: str, message: Any) -> None:
+        self._receive(ctx, channel, [message])
+
+    def _receive(self, ctx: Context, channel: str, messages: list[Any]) -> None:
+        """Receive the messages of one event, signals and others."""
         tracked = self._context_for(ctx)
-        if isinstance(message, Signal):
+        work = [message for message in messages if not isinstance(message, Signal)]
+        for _ in range(len(messages) - len(work)):
             self._handle(tracked, SignalReceived(channel))
-        else:
-            if channel in ctx.inputs:  # records of a source need no answer
-                self._handle(tracked, WorkReceived(channel))
-            call(self.process, "receive", tracked, channel, message)
+        for _ in work if channel in ctx.inputs else ():  # records of a source need no answer
+            self._handle(tracked, WorkReceived(channel))
+        if work and takes_batches(self.process):
+            call(self.process, "receive_many", tracked, channel, work)
+        elif work:
+            call(self.process, "receive", tracked, channel, *work)
         self._end(tracked)
 
     def timer(self, ctx: Context, name: str) -> None:
@@ -169,8 +178,13 @@ class TrackedContext(Context):
         self.random = context.random
 
     def send(self, channel: str, message: Any) -> None:
-        self._detecting.detector.handle(WorkSent())
-        self.context.send(channel, message)
+        self.send_many(channel, [message])
+
+    def send_many(self, channel: str, messages: Iterable[Any]) -> None:
+        batch = listed(self.name, channel, messages)
+        self.context.send_many(channel, batch)
+        for _ in batch:  # only now: a refused message is not sent, and nothing answers it
+            self._detecting.detector.handle(WorkSent())
 
     def set_timer(self, name: str, after_s: float) -> None:
         self.context.set_timer(name, after_s)

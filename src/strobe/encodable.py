@@ -1,7 +1,7 @@
 """Encodes messages and frame bodies; names the part of a value that msgspec cannot encode, with path and type (E13)."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -46,6 +46,25 @@ def frame_body(payloads: Sequence[bytes]) -> bytes:
     if count < 16:
         return bytes((0x90 | count,)) + b"".join(payloads)
     return b"\xdd" + count.to_bytes(4, "big") + b"".join(payloads)
+
+
+def array_body(messages: Sequence[Any]) -> memoryview:
+    """Return `messages` encoded one after another: their MessagePack array, without its header."""
+    count = len(messages)
+    header_bytes = 1 if count < 1 << 4 else 3 if count < 1 << 16 else 5
+    return memoryview(_encode(messages))[header_bytes:]
+
+
+def listed(process: str, channel: str, messages: Any) -> list[Any]:
+    """Return the messages given to `send_many` as a list; raise UsageError if they are not several messages."""
+    if type(messages) is list:
+        return messages
+    if isinstance(messages, (str, bytes, bytearray, Mapping)) or not isinstance(messages, Iterable):
+        raise UsageError(
+            f"process {process!r} calls send_many on {channel!r} with a {type(messages).__name__}; give it a list of "
+            "messages"
+        )
+    return list(messages)
 
 
 def _culprit(path: str, value: Any, error: BaseException) -> tuple[str, Any, BaseException]:

@@ -37,6 +37,7 @@ class Shape(msgspec.Struct, frozen=True):
 PROCESS = (
     Shape("start", ("ctx",)),
     Shape("receive", ("ctx", "channel", "message")),
+    Shape("receive_many", ("ctx", "channel", "messages")),
     Shape("timer", ("ctx", "name")),
     Shape("leave", ("ctx",)),
     Shape("capture"),
@@ -126,11 +127,10 @@ def misplaced(process: str, action: str) -> UsageError:
     )
 
 
-def handler_finished(process: object, event: str, returned: Any) -> None:
-    """Apply `check_finished` to the return value of a handler; `event` is its event, such as "timer NAME"."""
+def handler_finished(process: object, handler: str, returned: Any) -> None:
+    """Apply `check_finished` to the return value of a handler."""
     if returned is not None:
-        kind = event.partition(" ")[0]
-        check_finished(f"{type(process).__name__}.{'receive' if kind == 'source' else kind}", returned)
+        check_finished(f"{type(process).__name__}.{handler}", returned)
 
 
 def call(owner: object, method: str, *arguments: Any, **keywords: Any) -> None:

@@ -5,6 +5,8 @@ refused where it is sent.
 """
 
 import dataclasses
+from collections.abc import Sequence
+from operator import countOf
 from types import NoneType, UnionType
 from typing import Any, NewType, Union, get_args, get_origin, is_typeddict
 
@@ -50,6 +52,17 @@ class MessageTypes:
             f"process {process!r} sends a message of type {type(message).__name__} on {channel!r}, which is not one of "
             f"the system's message types: {known}{reason}; add it to System(messages=[...])"
         )
+
+    def require_all(self, process: str, channel: str, messages: Sequence[Any]) -> None:
+        """Raise UsageError if one of `messages` is of no declared type."""
+        if not self._declared or not messages:
+            return
+        # Mostly they are all of one class: counting is faster than looking each class up.
+        kind = type(messages[0])
+        if self.has(kind) and countOf(map(type, messages), kind) == len(messages):
+            return
+        for message in messages:
+            self.require(process, channel, message)
 
 
 def _decoder(declared: tuple[Any, ...]) -> "msgspec.msgpack.Decoder[list[Any]]":

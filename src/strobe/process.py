@@ -21,6 +21,7 @@ from strobe.handlers import (
     check_function,
     check_methods,
     check_properties,
+    location,
 )
 from strobe.known_fields import require_known
 from strobe.message_types import MessageTypes
@@ -96,6 +97,14 @@ class Context(ABC):
     def send(self, channel: str, message: Any) -> None:
         """Send `message` on `channel`. The caller may change it afterwards."""
 
+    def send_many(self, channel: str, messages: Iterable[Any]) -> None:
+        """Send all `messages` on `channel`, in order: the same as `send` for each, but faster.
+
+        If one of them cannot be sent, the error names it, and none of them is sent.
+        """
+        for message in messages:  # of a context in a user's test; the hosts have their own
+            self.send(channel, message)
+
     @abstractmethod
     def set_timer(self, name: str, after_s: float) -> None:
         """Call the process's `timer` with this name after `after_s` seconds. It replaces a pending timer of
@@ -139,6 +148,15 @@ class Process:
     def receive(self, ctx: Context, channel: str, message: Any) -> None:
         """Handle one message that came on `channel`, or one record of the source of that name."""
         raise NotImplementedError(f"{type(self).__name__} got a message on {channel} but has no receive()")
+
+    def receive_many(self, ctx: Context, channel: str, messages: list[Any]) -> None:
+        """Handle the messages of a frame at once. A process that overrides this needs no `receive`: it is not called.
+
+        One call is one event: no cut falls inside it, and a snapshot that it requests comes after all of `messages`.
+        How many messages a frame has depends on timing. A record of a source comes as a list of one.
+        """
+        for message in messages:
+            self.receive(ctx, channel, message)
 
     def timer(self, ctx: Context, name: str) -> None:
         """Called when the timer `name` fires."""
@@ -341,6 +359,29 @@ def check_process(what: str, process: Process) -> None:
     """Raise UsageError if a handler of `process` cannot be called (E13); `what` describes the process to people."""
     check_methods(what, process, PROCESS)
     check_methods(what, process, DECLARING)
+    if takes_batches(process):
+        _check_receive_is_called(what, process)
+
+
+def is_default(process: Process, method: str) -> bool:
+    """Return whether `process` does not override this method."""
+    return getattr(getattr(process, method), "__func__", None) is getattr(Process, method)
+
+
+def takes_batches(process: Process) -> bool:
+    """Return whether `process` receives all messages of a frame in one event, by `receive_many`."""
+    return not is_default(process, "receive_many")
+
+
+def _check_receive_is_called(what: str, process: Process) -> None:
+    """Raise UsageError if a class overrides `receive` and inherits a `receive_many`: its `receive` is not called."""
+    found: Iterable[Any] = (process, *type(process).__mro__)
+    owner = next(one for one in found if {"receive", "receive_many"} & vars(one).keys())
+    if "receive_many" not in vars(owner):
+        where = f"{owner.__name__}.receive{location(owner.receive)}"
+        raise UsageError(
+            f"{what}: {where} would not be called, because the class inherits receive_many(); override that instead"
+        )
 
 
 def _name_of(function: Any) -> str:

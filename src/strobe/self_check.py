@@ -21,7 +21,7 @@ import msgspec
 from strobe.declarations import declare
 from strobe.errors import UserCodeFailed
 from strobe.handlers import location
-from strobe.process import Process, System
+from strobe.process import Process, System, is_default
 from strobe.protocol import LocalState, Snapshot
 from strobe.shared_state import shared_state
 from strobe.storage.content.state_codec import captured_state, decode_captured
@@ -133,8 +133,8 @@ class _ProcessCheck:
         self.unchecked: list[str] = []
         self.state: Any = None
         self._name, self._kind = name, type(process).__name__
-        has_restore = not _is_default(process, "restore")
-        if not has_restore and not _is_default(process, "capture"):
+        has_restore = not is_default(process, "restore")
+        if not has_restore and not is_default(process, "capture"):
             problem = f"{self._kind} has capture() but no restore(): a rollback could not put its state back"
             self._add(f"{problem}{_at(process, 'capture')}")
         try:
@@ -146,7 +146,7 @@ class _ProcessCheck:
         self.mistakes.append(Mistake(self._name, problem))
 
     def _check(self, process: Process, system: System, has_restore: bool) -> None:
-        if _is_default(process, "capture"):
+        if is_default(process, "capture"):
             raise _Found(f"{self._kind} has no capture(): return its state, or b'' if it has none")
         twin, why = _copy(process)
         again = _copy(process)[0] if twin is not None else None
@@ -208,11 +208,6 @@ def _describe(problem: str, processes: list[str]) -> str:
     if not names:
         return problem
     return f"process {names}: {problem}" if len(processes) == 1 else f"processes {names}{more}: {problem}"
-
-
-def _is_default(process: Process, method: str) -> bool:
-    """Return whether `process` does not override this method."""
-    return getattr(getattr(process, method), "__func__", None) is getattr(Process, method)
 
 
 def _at(owner: Process | System, function: str) -> str:

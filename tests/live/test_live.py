@@ -59,7 +59,7 @@ def check_metadata(system, store):
         assert sum(section.bytes for section in sections) >= snapshot.in_flight_bytes
 
 
-@pytest.mark.parametrize("name", ["ledger", "ledger_unordered", "keyed"])
+@pytest.mark.parametrize("name", ["ledger", "ledger_unordered", "keyed", "batches"])
 def test_R1_after_kill_minus_nine_all_processes_restore_one_cut(tmp_path, name):
     """R1: nothing is lost or applied twice, compared as multisets of message ids."""
     with running(tmp_path, f"{LEDGER}:{name}", ledger.NAMES, "--interval", "0.1") as live:

@@ -113,7 +113,9 @@ class TracingHost:
             record = msgspec.json.decode(recorded.record) if recorded.record else None
         if isinstance(lead, Receive):
             channel = self.specs[lead.channel].id
-            self.tracer.received(channel, lead.ordinal, len(events), first.ref.position, lead.at)
+            count = len(events) + len(first.further)
+            one_event = bool(first.further)
+            self.tracer.received(channel, lead.ordinal, count, first.ref.position, lead.at, one_event)
         else:
             self.tracer.event(first.ref.position, lead.name or "", lead.at, record)
 
@@ -142,7 +144,8 @@ class TracingHost:
 def _follows(event: TracedEvent, later: TracedEvent) -> bool:
     first, second = event.lead, later.lead
     return (
-        isinstance(first, Receive)
+        not (event.further or later.further)
+        and isinstance(first, Receive)
         and isinstance(second, Receive)
         and (first.channel, first.ordinal + 1, first.at) == (second.channel, second.ordinal, second.at)
         and not second.payload

@@ -59,6 +59,22 @@ class Player(Process):
         self.purse = state
 
 
+class BatchPlayer(Player):
+    """The same with batches."""
+
+    def timer(self, ctx: Any, name: str) -> None:
+        for channel in ctx.outputs:
+            amounts = [min(self.purse.coins // 4, ctx.random.randint(0, 5)) for _ in range(ctx.random.randint(0, 4))]
+            self.purse.coins -= sum(amounts)
+            ctx.send_many(channel, map(Coin, amounts))
+        ctx.set_timer("play", ctx.random.uniform(0.001, 0.003))
+
+    def receive_many(self, ctx: Any, channel: str, messages: list[Coin | Note]) -> None:
+        assert messages
+        for message in messages:
+            super().receive(ctx, channel, message)
+
+
 def coins(states: Any, messages: Any) -> int:
     return sum(purse.coins for purse in states.values()) + sum(m.amount for m in messages if isinstance(m, Coin))
 
@@ -75,7 +91,9 @@ SHAPES = {
 }
 
 
-def players(shape: str, protocol: str, *, snapshots: bool = False, hashed_by: str = "xxh3") -> System:
+def players(
+    shape: str, protocol: str, *, snapshots: bool = False, hashed_by: str = "xxh3", player: type[Player] = Player
+) -> System:
     """Return a system of this shape. Under Lai-Yang every other channel is unordered. FIFO channels are `hashed_by`."""
     names, edges = SHAPES[shape]
     mixed = protocol == "lai-yang"
@@ -83,7 +101,7 @@ def players(shape: str, protocol: str, *, snapshots: bool = False, hashed_by: st
         Channel(source, target, "unordered", hash="xxh3") if mixed and number % 2 == 0 else Channel(source, target)
         for number, (source, target) in enumerate(edges)
     ]
-    processes = {name: Player(snapshots=snapshots) for name in names}
+    processes = {name: player(snapshots=snapshots) for name in names}
     return System(processes, channels, [Coin, Note], protocol, coins, hash=hashed_by)
 
 

@@ -2,9 +2,10 @@
 
 import sys
 from _thread import get_ident
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from strobe.encodable import encode_message
+from strobe.encodable import encode_message, listed
 from strobe.errors import UsageError
 from strobe.event_bound import (
     EVENT_BYTES_MAX,
@@ -65,9 +66,22 @@ class SimulatedContext(Context):
         queue = self.outbox.get(channel)
         if queue is not None:
             queue.append(payload)
-        elif channel in self.outputs:
-            self.outbox[channel] = [payload]
         else:
+            self._require_output(channel)
+            self.outbox[channel] = [payload]
+
+    def send_many(self, channel: str, messages: Iterable[Any]) -> None:
+        self._require_event(f"sends on {channel!r}")
+        batch = listed(self.name, channel, messages)
+        payloads = [encode_message(self.name, channel, message) for message in batch]
+        self._node.world.system.message_types.require_all(self.name, channel, batch)
+        self.bound.spend(MESSAGE_BYTES * len(payloads) + sum(map(len, payloads)))
+        self._require_output(channel)
+        if payloads:
+            self.outbox.setdefault(channel, []).extend(payloads)
+
+    def _require_output(self, channel: str) -> None:
+        if channel not in self.outputs:
             known = ", ".join(self.outputs) or "none"
             raise UsageError(
                 f"process {self.name!r} sends on {channel!r}, which is not an output of it; outputs: {known}"

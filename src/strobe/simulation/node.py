@@ -7,7 +7,7 @@ every event; recordings, captured states and finished fragments are lost. Crashe
 
 from _thread import get_ident
 from collections.abc import Callable
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -15,7 +15,7 @@ from strobe.declarations import declare
 from strobe.encodable import frame_body
 from strobe.errors import ProtocolViolation
 from strobe.handlers import handler_finished
-from strobe.process import Process, Random, System
+from strobe.process import Process, Random, takes_batches
 from strobe.protocol import Fragment, Frame, LocalState, SnapshotId, View
 from strobe.protocol.coordinator.messages import (
     CoordinatorEffect,
@@ -59,34 +59,13 @@ from strobe.protocol.process.events import (
     ViewInstalled,
     ViewReceived,
 )
-from strobe.simulation.channel_queues import BARRIER_EFFECTS, ChannelQueue, ChannelQueues, Item
+from strobe.simulation.channel_queues import BARRIER_EFFECTS, ChannelQueues, Item
 from strobe.simulation.context import SimulatedContext
-from strobe.simulation.journal import AppliedMessage, ChannelJournal, Journal
-from strobe.simulation.network import Network
-from strobe.simulation.recorder import Recorder
+from strobe.simulation.journal import AppliedMessage, ChannelJournal
+from strobe.simulation.node_world import NodeWorld
 from strobe.simulation.timers import Timers
 from strobe.storage.content.state_codec import captured_state
 from strobe.user_code import RAISED, calling, raise_failure
-
-
-class NodeWorld(Protocol):
-    """What a node uses of its world."""
-
-    system: System
-    protocol_class: Any
-    network: Network
-    recorder: Recorder | None
-    journals: dict[int, Journal]
-    channel_queues: dict[tuple[str, int, int], ChannelQueue]
-    emitted: list[tuple[str, Any]]
-    events: int
-
-    def transmit(self, channel: str, item: Item, epoch: int) -> None: ...
-    def recorded(self, node: "Node", snapshot: SnapshotId) -> None: ...
-    def free_later(self, node: "Node", snapshot: SnapshotId) -> None: ...
-    def stalled(self, process: str) -> None: ...
-    def violated(self, node: "Node", violation: ProtocolViolation) -> None: ...
-    def remove(self, name: str) -> None: ...
 
 
 class Node:
@@ -272,6 +251,9 @@ class Node:
     def _deliver(self, effect: DeliverFrame) -> None:
         channel, frame, consumed = effect.channel, effect.frame, effect.consumed
         self.frames_delivered += 1
+        if takes_batches(self.process):
+            self._deliver_batch(channel, frame, consumed)
+            return
         receive: Callable[..., object] = self.process.receive
         context = self.context
         journal = self.received_journals[channel]
@@ -299,6 +281,22 @@ class Node:
             ordinal += 1
         self.world.events += count - consumed
 
+    def _deliver_batch(self, channel: str, frame: Frame, consumed: int) -> None:
+        """Deliver the messages of `frame` in one event, except those received before the cut."""
+        messages = self._decode(channel, frame)[consumed:]
+        self.position += 1
+        self.world.events += 1
+        journal, recorder = self.received_journals[channel], self.world.recorder
+        ordinals = frame.ordinals[consumed:]
+        for ordinal in ordinals:
+            journal.received_at[ordinal - 1] = self.position
+            if self.applied is not None:
+                self.applied.append(AppliedMessage(channel, journal.spec.incarnation, ordinal, self.taking_epoch))
+            if recorder is not None:
+                recorder.received(self, channel, ordinal)
+        place = f"receive_many, messages {ordinals[0]} to {ordinals[-1]} on {channel}"
+        self._run_handler(place, "receive_many", lambda: self.process.receive_many(self.context, channel, messages))
+
     def _decode(self, channel: str, frame: Frame) -> list[Any]:
         try:
             return self.world.system.decoder.decode(frame.body)
@@ -313,17 +311,21 @@ class Node:
     def _failed(self, event: str, error: BaseException) -> NoReturn:
         raise_failure(f"process {self.name!r} failed in event {self.position} ({event})", error)
 
-    def run_event(self, name: str, handler: Any) -> None:
-        """Run a handler that no message caused."""
+    def run_event(self, name: str, handler: Callable[[], object]) -> None:
+        """Run an event that no message caused; `name` begins with the name of its method."""
         self.position += 1
         self.world.events += 1
         if self.world.recorder is not None:
             self.world.recorder.internal(self, name)
+        self._run_handler(name, name.partition(" ")[0], handler)
+
+    def _run_handler(self, event: str, method: str, handler: Callable[[], object]) -> None:
+        """Run a handler whose event has been counted and noted."""
         self.context.thread = get_ident()
         try:
-            handler_finished(self.process, name, handler())
+            handler_finished(self.process, method, handler())
         except RAISED as error:
-            self._failed(name, error)
+            self._failed(event, error)
         self.context.thread = None
         self._end_event(None)
 

@@ -19,7 +19,7 @@ from strobe.encodable import encode_message, frame_body
 from strobe.errors import StrobeError, UsageError
 from strobe.handlers import call
 from strobe.keyed_state import KeyedState
-from strobe.process import Context, Random, System
+from strobe.process import Context, Process, Random, System, takes_batches
 from strobe.protocol import ChannelSpec, LocalState, Snapshot
 from strobe.simulation.checkers.snapshot_checkers import recorded_messages
 from strobe.simulation.restorable import restore_state
@@ -175,19 +175,32 @@ class Replay:
     def _handle(self, name: str, context: ReplayContext, event: TracedEvent, record: msgspec.Raw) -> None:
         process, system, lead = self.processes[name], self.systems[name], event.lead
         if isinstance(lead, Receive):
-            payload = self.channels[lead.channel].pop(lead.ordinal)
-            channel = channel_id(self.trace.channels[lead.channel])
-            message = system.decoder.decode(frame_body([payload]))[0]
-            call(process, "receive", context, channel, message)
+            received = (lead, *event.further)
+            payloads = [self.channels[one.channel].pop(one.ordinal) for one in received]
+            messages = system.decoder.decode(frame_body(payloads))
+            self._receive(process, context, event, channel_id(self.trace.channels[lead.channel]), messages)
             return
         cause = (lead.name if lead is not None else None) or ""
         if cause.startswith("timer "):
             call(process, "timer", context, cause.removeprefix("timer "))
         elif cause.startswith("source "):
             source = cause.removeprefix("source ")
-            call(process, "receive", context, source, self._from_outside(system, source, record))
+            self._receive(process, context, event, source, [self._from_outside(system, source, record)])
         elif cause in ("start", "leave"):
             call(process, cause, context)
+
+    def _receive(
+        self, process: Process, context: ReplayContext, event: TracedEvent, channel: str, messages: list[Any]
+    ) -> None:
+        if takes_batches(process):
+            call(process, "receive_many", context, channel, messages)
+            return
+        if event.further:
+            kind = type(process).__name__
+            raise ReplayDiverged(
+                event.ref, f"it received {len(messages)} messages in one event, but {kind} has no receive_many()"
+            )
+        call(process, "receive", context, channel, messages[0])
 
     def _from_outside(self, system: System, source: str, record: msgspec.Raw) -> Any:
         """Decode a record of a source."""

@@ -14,7 +14,8 @@ from strobe.protocol import Fragment, InFlight, LocalState, View
 from strobe.protocol.coordinator.messages import CoordinatorEffect, Dismiss, Drained, Reset, RestoreState
 from strobe.protocol.process.events import FrameReceived
 from strobe.simulation.channel_queues import Item
-from strobe.simulation.node import Node, NodeWorld
+from strobe.simulation.node import Node
+from strobe.simulation.node_world import NodeWorld
 from strobe.storage.content.state_codec import decode_state
 from strobe.user_code import calling
 

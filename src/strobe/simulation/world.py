@@ -7,6 +7,7 @@ are freed. Time is simulated, in whole microseconds. The same seed gives the sam
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from heapq import heappop
 from typing import TYPE_CHECKING, Any
 
@@ -166,7 +167,7 @@ class World:
         """
         us_max = us_max or 10 * max(1, snapshots) * _per_snapshot_us(self.policy)
         for node in list(self.nodes.values()) if self.rollbacks is None else ():
-            node.run_event("start", lambda node=node: node.process.start(node.context))
+            node.run_event("start", partial(node.process.start, node.context))
         self.injector.start()
         self._advance(lambda: len(self.committed) >= snapshots, us_max)
         self._converge(snapshots)

@@ -13,7 +13,10 @@ from strobe.protocol import ChannelSpec
 
 
 class Lead(msgspec.Struct, frozen=True, gc=False):
-    """`length` consecutive events: the messages of a received frame, or one event that no message caused."""
+    """The messages of a received frame, `length` of them, or one event that no message caused.
+
+    Each message is an event (`step` 1), or all of them are one event (`step` 0).
+    """
 
     position: int
     length: int
@@ -22,6 +25,11 @@ class Lead(msgspec.Struct, frozen=True, gc=False):
     name: str | None
     at: float | None
     payload: bytes | None
+    step: int = 1
+
+    @property
+    def last_position(self) -> int:
+        return self.position + self.step * (self.length - 1)
 
 
 class Sent(msgspec.Struct, frozen=True, gc=False):

@@ -104,7 +104,7 @@ def _lead_rows(leads: list[Lead], channels: "_Codes", names: "_Codes") -> _Rows:
         integers(lead.position for lead in leads),
         integers(lead.ordinal for lead in leads),
         count,
-        np.ones_like(count),
+        integers(lead.step for lead in leads),
         integers(channels[lead.channel] if lead.channel is not None else names[lead.name or ""] for lead in leads),
     )
 

@@ -287,7 +287,24 @@ class Initiating(Clerk):
             ctx.snapshot()
 
 
+class BatchClerk(Clerk):
+    """Sends and applies the notes of a channel in batches."""
+
+    def timer(self, ctx, name):
+        for channel in ctx.outputs:
+            before = self.book.sent.get(channel, 0)
+            self.book.sent[channel] = before + self.burst
+            numbers = range(before + 1, before + self.burst + 1)
+            ctx.send_many(channel, [Note(number, self.book.run, self.load) for number in numbers])
+        ctx.set_timer("send", self.every_s)
+
+    def receive_many(self, ctx, channel, notes):
+        for note in notes:
+            self.receive(ctx, channel, note)
+
+
 ledger = wired({name: Clerk() for name in NAMES})
+batches = wired({"a": BatchClerk(), "b": BatchClerk(), "c": Clerk()})
 initiating = wired({"a": Clerk(), "b": Initiating(), "c": Initiating()})
 ledger_unordered = wired({name: Clerk() for name in NAMES}, protocol="lai-yang", kind="unordered")
 keyed = wired({name: KeyedClerk() for name in NAMES})

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from tests.runtime.link_ends import run
 
-from strobe.runtime.event_loop import SKIPPED_MAX, BusyPoller
+from strobe.runtime.event_loop import FOUND_MAX, SKIPPED_MAX, BusyPoller
 
 SPIN_S = 0.5
 
@@ -20,10 +20,14 @@ class Clock:
         return self.now_s
 
 
-def on_loop(scenario: Callable[[BusyPoller, Clock], object], spin_s: float = SPIN_S) -> None:
+def on_loop(
+    scenario: Callable[[BusyPoller, Clock], object],
+    spin_s: float = SPIN_S,
+    preemptions: Callable[[], int] = lambda: 0,
+) -> None:
     async def main() -> None:
         clock = Clock()
-        waiting = scenario(BusyPoller(spin_s, clock), clock)
+        waiting = scenario(BusyPoller(spin_s, clock, preemptions), clock)
         assert asyncio.iscoroutine(waiting)
         await waiting
 
@@ -63,7 +67,7 @@ def test_it_polls_for_a_while_after_the_last_read() -> None:
 
 def test_fruitless_polls_are_followed_by_skipped_ones() -> None:
     async def scenario(busy_poller: BusyPoller, clock: Clock) -> None:
-        for skipped in (0, 1, 3, 7, 15, SKIPPED_MAX):
+        for skipped in (0, 1, 3, 7, 15, 31, 63, 127, 255, SKIPPED_MAX):
             for _ in range(skipped):
                 busy_poller.poll_soon()
                 assert not busy_poller.polling
@@ -78,6 +82,23 @@ def test_fruitless_polls_are_followed_by_skipped_ones() -> None:
         assert busy_poller.polling
 
     on_loop(scenario)
+
+
+@pytest.mark.parametrize(("each", "stops"), [(0, False), (1, True)])
+def test_polling_stops_when_a_peer_needs_this_processor(each: int, stops: bool) -> None:
+    """A thread that was preempted before most reads has found nothing by polling: the peer ran instead of it."""
+    reads = 0
+
+    async def scenario(busy_poller: BusyPoller, clock: Clock) -> None:
+        nonlocal reads
+        busy_poller.poll_soon()
+        for place in range(1, FOUND_MAX + 3):
+            await turns(1)
+            assert busy_poller.polling == (place <= FOUND_MAX or not stops)
+            reads += 1
+            busy_poller.poll_soon()
+
+    on_loop(scenario, preemptions=lambda: each * reads)
 
 
 @pytest.mark.parametrize("closed", [False, True])

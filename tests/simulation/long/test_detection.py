@@ -1,5 +1,6 @@
 """Online termination detection in the simulator, over many seeds; detectors with a broken rule are caught (G4)."""
 
+from random import Random
 from types import SimpleNamespace
 
 import msgspec
@@ -65,6 +66,22 @@ class Worker(Process):
         self.pile = state
 
 
+class BatchWorker(Worker):
+    """Receives all tasks of a frame at once, and passes on several at once."""
+
+    def timer(self, ctx, name):
+        size = self.pile.tasks.pop()
+        count = ctx.random.randint(0, 3) if size else 0
+        self.pile.sent += count
+        ctx.send_many(ctx.random.choice(ctx.outputs), [Task(size - 1)] * count)
+        self.start(ctx)
+
+    def receive_many(self, ctx, channel, tasks):
+        assert not any(isinstance(task, Signal) for task in tasks)
+        for task in tasks:
+            self.receive(ctx, channel, task)
+
+
 class SignalsTooEarly(DijkstraScholten):
     """Breaks DS3: the parent is answered as soon as the process is idle, even if its own messages are unanswered."""
 
@@ -98,9 +115,9 @@ class IgnoresActivity(DijkstraScholten):
         pass
 
 
-def run(seed, detector=DijkstraScholten, faults=None):
+def run(seed, detector=DijkstraScholten, faults=None, kind=Worker):
     """Run a computation; return its world, whether each announcement was true, and the finding of the last snapshot."""
-    workers = {name: Worker(3, 3, 2) if name == "a" else Worker() for name in NAMES}
+    workers = {name: kind(3, 3, 2) if name == "a" else kind() for name in NAMES}
     truths = []
 
     def announced(ctx):
@@ -128,6 +145,56 @@ def test_termination_is_announced_once_and_truly(seed):
     assert truths == [True]
     assert found.holds
     assert not any(node.process.detector.state.parent for node in world.nodes.values())
+
+
+def test_termination_is_detected_in_batches_of_messages_and_signals():
+    """G4: each message of a batch is answered, whatever else is in its frame."""
+    for seed in SEEDS:
+        world, truths, found = run(seed, kind=BatchWorker)
+        assert truths == [True]
+        assert found.holds
+        assert not any(node.process.detector.state.deficit for node in world.nodes.values())
+
+
+def test_a_frame_of_signals_and_tasks_is_one_event():
+    sent = []
+    worker = BatchWorker()
+    ctx = SimpleNamespace(
+        name="b",
+        inputs=("a->b",),
+        outputs=("b->a",),
+        random=Random(1),
+        now=lambda: 1.0,
+        set_timer=lambda *_: None,
+        send=lambda channel, message: sent.append((channel, message)),
+    )
+    detecting = Detecting(worker)
+    detecting.detector.state.parent, detecting.detector.state.deficit = "a->b", 2
+    detecting.receive_many(ctx, "a->b", [Signal(), Task(1), Signal(), Task(2)])
+    assert worker.pile.received == 2
+    assert sent == [("b->a", Signal())] * 2
+    assert detecting.detector.state.deficit == 0
+
+
+def test_a_refused_message_is_not_waited_for():
+    """A process may catch the error; if the message counted as sent, its answer would never come."""
+
+    class Careless(Worker):
+        def start(self, ctx):
+            for send, wrong in ((ctx.send, object()), (ctx.send_many, [Task(1), object()])):
+                with pytest.raises(UsageError):
+                    send("a->b", wrong)
+
+    world = World(
+        System(
+            {"a": Detecting(Careless(), root=True), "b": Detecting(Worker())},
+            [Channel("a", "b"), Channel("b", "a")],
+            [Task, Signal],
+        ),
+        1,
+    )
+    world.run(1)
+    assert len(world.nodes["a"].process.process.announced) == 1
 
 
 @pytest.mark.parametrize("mutant", [SignalsTooEarly, AnswersEveryMessage, IgnoresActivity])

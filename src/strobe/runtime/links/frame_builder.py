@@ -4,13 +4,18 @@ The buffer begins with room for the wire header and the array header. The messag
 sealed. The protocol hashes the body in place (`codec.messages_frame` finds the buffer again).
 """
 
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import msgspec
 
+from strobe.encodable import array_body
 from strobe.errors import UsageError
 from strobe.runtime.links.codec import ARRAY32, ARRAY_HEADER, ARRAY_HEADER_BYTES, BODY_START, HEADER_BYTES
 from strobe.runtime.settings import NodeSettings
+
+SHORT_BYTES = 512
+"""A shorter frame is not worth reserving memory for."""
 
 _encode_into = msgspec.msgpack.Encoder().encode_into
 
@@ -22,6 +27,8 @@ def empty_buffer(bytes_expected: int) -> bytearray:
     bytes that it writes, but keeps its memory. Here it writes the last header byte, which is 0 until the frame is
     sealed.
     """
+    if bytes_expected < SHORT_BYTES:
+        return bytearray(BODY_START)
     buffer = bytearray(bytes_expected)
     _encode_into(0, buffer, BODY_START - 1)
     return buffer
@@ -93,10 +100,33 @@ class OpenFrame:
         """Whether the frame must be sealed now."""
         return self.count >= self.messages_max or self.size >= self.bytes_max
 
-    def note_event(self, position: int) -> None:
-        """Note that event number `position` sends from the newest message on."""
+    def encode_parts(self, messages: Sequence[Any]) -> list[tuple[int, memoryview]] | None:
+        """Return `messages` encoded, as one part for each frame that they go into, with their numbers.
+
+        None if a frame is full, by its bytes, before the last message of its part: then add them one by one.
+        """
+        parts = []
+        place, room, size = 0, self.messages_max - self.count, self.size
+        while place < len(messages):
+            some = messages[place : place + room] if place or room < len(messages) else messages
+            body = array_body(some)
+            if size + len(body) > self.bytes_max:
+                return None
+            parts.append((len(some), body))
+            place, room, size = place + room, self.messages_max, BODY_START
+        return parts
+
+    def append_encoded(self, count: int, body: bytes | memoryview) -> bool:
+        """Add `count` encoded messages, which fit; return whether the frame must be sealed now."""
+        self.buffer += body
+        self.size = len(self.buffer)
+        self.count += count
+        return self.is_full
+
+    def note_event(self, position: int, before: int) -> None:
+        """Note that event number `position` sends the messages after the first `before`."""
         self.position = position
-        self.events += (position, self.count - 1)
+        self.events += (position, before)
 
     def take_events(self) -> list[int]:
         """Return the events of the frame just sealed."""
@@ -129,7 +159,11 @@ class OpenFrame:
         """Remove the newest message, which is too long, and raise UsageError."""
         size = len(self.buffer) - self.size
         del self.buffer[self.size :]
-        raise UsageError(
+        raise self.too_long(message, size)
+
+    def too_long(self, message: Any, size: int) -> UsageError:
+        """Return the error to raise for a message whose `size` is above the maximum."""
+        return UsageError(
             f"a {type(message).__name__} of {size} bytes was sent on {self.channel}, longer than the maximum "
             f"of {self.message_bytes_max}; send it in parts, or raise message_bytes_max"
         )

@@ -4,7 +4,7 @@ Any error is counted and logged, and ends only this connection.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from strobe.protocol.values.frames import Frame
 from strobe.runtime.addresses import print_address
@@ -174,7 +174,7 @@ class IncomingConnection(asyncio.BufferedProtocol):
             if end - position < wire_bytes:
                 self._position = position
                 return wire_bytes
-            body = cast(bytes, bodies[position + HEADER_BYTES : position + wire_bytes])
+            body: Any = bodies[position + HEADER_BYTES : position + wire_bytes]
             position += wire_bytes
             if sequence != incoming_link.last_sequence + 1:
                 self._check_duplicate(incoming_link, kind, sequence)

@@ -1,7 +1,7 @@
 """The `Application` interface of a host, and `ProcessApplication`, which runs a user's `Process`.
 
 Handlers run one at a time, to completion. A message counts as received when its handler has returned. A cut falls
-between two handler runs.
+between two handler runs. With `receive_many`, the messages of a frame are one event.
 """
 
 import asyncio
@@ -12,18 +12,19 @@ from functools import partial
 from itertools import islice
 from operator import length_hint
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
-from strobe.declarations import Declared, MessageRule, declare
+from strobe.declarations import MessageRule, declare
 from strobe.errors import UsageError
 from strobe.event_bound import REQUEST_BYTES, TIMER_BYTES, EventBound
 from strobe.handlers import call, handler_finished
-from strobe.process import Context, Process, Random
+from strobe.process import Context, Process, Random, takes_batches
 from strobe.protocol import Frame, LocalState
 from strobe.protocol.process.events import Breakpoint
 from strobe.runtime.links.message_decoding import Decode, decode_frame, unpack_frame
+from strobe.runtime.node.fragment_writer import Captured
 from strobe.runtime.node.outbox import Outbox
 from strobe.runtime.node.scheduling import EventScheduler
 from strobe.runtime.recovery.initial_process import InitialProcess
@@ -32,16 +33,6 @@ from strobe.runtime.tracing.recorder import Tracer
 SLICE_S = 0.02
 """Target time for handlers per event-loop iteration. Heartbeats, orders and snapshot writes wait for the next one."""
 _LOOK_AFTER_MAX = 32  # maximum number of messages between two looks at the clock
-
-
-class Captured(msgspec.Struct):
-    """A process at its cut: its captured state, the host's additions, and its declarations (G2)."""
-
-    state: Any
-    position: int
-    timers: tuple[tuple[str, float], ...] = ()
-    random: int | None = None
-    declared: Declared | None = None
 
 
 class TimelinePort(msgspec.Struct, frozen=True):
@@ -132,19 +123,14 @@ class Application(ABC):
         """Set the channels of the process."""
 
 
-class SendsMessages(Protocol):
-    """`Context.send`."""
-
-    def __call__(self, channel: str, message: Any) -> None: ...
-
-
 class LiveContext(Context):
-    """The `Context` of a live process. `send` is that of the outbox: an extra call per message would be slow."""
+    """The `Context` of a live process. Its `send` is that of the outbox: an extra call per message would be slow."""
 
-    __slots__ = ("send",)
+    __slots__ = ("send", "send_many")
 
     random: Random
-    send: SendsMessages
+    send: Callable[..., None]
+    send_many: Callable[..., None]
 
     def __init__(self, application: "ProcessApplication", name: str) -> None:
         self._application = application
@@ -208,6 +194,7 @@ class ProcessApplication(Application):
         self._initial = InitialProcess(name, process)
         self._rules = rules
         self._used = False
+        self._takes_batches = False
         self.context = LiveContext(self, name)
         self.timers: dict[str, tuple[asyncio.TimerHandle | None, float]] = {}
         self.timeline: TimelinePort
@@ -238,7 +225,8 @@ class ProcessApplication(Application):
     def begin(self, timeline: TimelinePort, local: LocalState | None, state: Any) -> None:
         self.timeline = timeline
         context = self.context
-        context.send = timeline.outbox.send
+        context.send, context.send_many = timeline.outbox.send, timeline.outbox.send_many
+        self._takes_batches = takes_batches(self.process)
         timeline.outbox.end_event()
         context.requested.clear()
         context.at_s = None
@@ -248,7 +236,7 @@ class ProcessApplication(Application):
                 self.process = self._initial.reset(self.process)  # reset to its initial state
             self.position = 0
             context.random = Random(f"{timeline.system}/{self.name}")
-            self._run("start", lambda: self.process.start(context))
+            self._run("start", "start")
             return
         self.position = local.position
         context.random = Random(local.random or 0)
@@ -281,14 +269,26 @@ class ProcessApplication(Application):
             messages = decode_frame(self.decode, self.name, channel, frame)
         if consumed:
             del messages[:consumed]
-        before, context = self.position, self.context
+        first_ordinal = frame.first_ordinal + consumed
+        if self._takes_batches or len(messages) == 1:
+            self._deliver_event(channel, first_ordinal, messages)
+            return
+        before, context, tracer = self.position, self.context, self.timeline.tracer
         context.at_s = None
-        tracer = self.timeline.tracer
         if tracer is not None:
-            first_ordinal = frame.first_ordinal + consumed
             tracer.received(channel, first_ordinal, len(messages), before + 1, context.now())
         self._last, self._left = before + len(messages), iter(messages)
         self._hand_over(Delivery(channel, self._left, frame.count, before - consumed, may_pause))
+
+    def _deliver_event(self, channel: str, first_ordinal: int, messages: list[Any]) -> None:
+        """Receive `messages` in one event: a single message, or all those of a frame by `receive_many`."""
+        self._last = position = self._last + 1
+        context, tracer = self.context, self.timeline.tracer
+        context.at_s = None
+        if tracer is not None:
+            tracer.received(channel, first_ordinal, len(messages), position, context.now(), one_event=True)
+        handler, received = ("receive_many", messages) if self._takes_batches else ("receive", messages[0])
+        self._run_handler(handler, channel, received)
 
     def _hand_over(self, delivery: Delivery) -> None:
         """Run the handler for each remaining message, until the end or until it must yield to the event loop."""
@@ -327,24 +327,31 @@ class ProcessApplication(Application):
 
     def take(self, source: str, records: list[Any]) -> None:
         (record,) = records
-        self._run(f"source {source}", lambda: self.process.receive(self.context, source, record), record)
+        handler, received = ("receive_many", records) if self._takes_batches else ("receive", record)
+        self._run(f"source {source}", handler, source, received, record=record)
 
     def leave(self, then: Callable[[], None]) -> None:
-        self._run("leave", lambda: self.process.leave(self.context))
+        self._run("leave", "leave")
         self.end()
         then()
 
-    def _run(self, name: str, handler: Callable[[], object], record: Any = None) -> None:
-        """Run a handler other than that of a message."""
+    def _run(self, name: str, handler: str, *arguments: Any, record: Any = None) -> None:
+        """Run an event that no message caused."""
         self.position += 1
         self.context.at_s = None
-        tracer, outbox = self.timeline.tracer, self.timeline.outbox
+        tracer = self.timeline.tracer
         if tracer is not None:
             tracer.event(self.position, name, self.context.now(), record)
+        self._run_handler(handler, *arguments)
+
+    def _run_handler(self, handler: str, *arguments: Any) -> None:
+        """Run a handler whose event has been counted and noted."""
+        outbox = self.timeline.outbox
         outbox.begin_event()
-        handler_finished(self.process, name, handler())
+        if (returned := getattr(self.process, handler)(self.context, *arguments)) is not None:
+            handler_finished(self.process, handler, returned)
         outbox.end_event()
-        if tracer is not None:
+        if outbox.touched:
             outbox.next_event()
         if self.context.requested:
             self._initiate(None)
@@ -381,7 +388,7 @@ class ProcessApplication(Application):
         if pending is None or pending[0] is not handle:
             return  # set again or cancelled while it waited
         del self.timers[name]
-        self._run(f"timer {name}", lambda: self.process.timer(self.context, name))
+        self._run(f"timer {name}", "timer", name)
 
     def example(self) -> Any:
         return self.process.capture()

@@ -16,14 +16,13 @@ from typing import Any
 
 import msgspec
 
-from strobe.declarations import require_small
+from strobe.declarations import Declared, require_small
 from strobe.keyed_state import Frozen, KeyedState
 from strobe.protocol import Fragment, InFlight, SnapshotId
 from strobe.protocol.coordinator.messages import RecordingFailed, SnapshotStarted
 from strobe.protocol.values.fragment import KEYED
 from strobe.protocol.values.log_entries import BlobRef, ProcessRecord, Section
 from strobe.runtime.messages.control import FragmentStored, SnapshotBegun
-from strobe.runtime.node.application import Captured
 from strobe.runtime.node.writer_thread import GilYield, WriterThread
 from strobe.storage.content.blobs import Blobs, BlobWriter
 from strobe.storage.content.frames_blob import pack_frames
@@ -34,6 +33,16 @@ WRITING_MAX = 128
 """Maximum number of slices queued for the disk: 32 MB."""
 HASHED_ON_LOOP_MAX = 1 << 20
 """Maximum slice hashed on the event loop: half a millisecond. Only a single large value makes a larger slice."""
+
+
+class Captured(msgspec.Struct):
+    """A process at its cut: its captured state, the host's additions, and its declarations (G2)."""
+
+    state: Any
+    position: int
+    timers: tuple[tuple[str, float], ...] = ()
+    random: int | None = None
+    declared: Declared | None = None
 
 
 class Base(msgspec.Struct):

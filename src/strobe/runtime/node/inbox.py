@@ -1,6 +1,6 @@
 """The queue of items that a process cannot take yet: in order of arrival, and per channel (V3).
 
-Each channel has its own queue, and `_turns` is the order of the queues. A held channel loses its turns: they are
+Each channel has its own queue, and `turns` is the order of the queues. A held channel loses its turns: they are
 skipped when they come up. When it resumes, its items get new turns at the end.
 """
 
@@ -27,33 +27,33 @@ class Inbox:
     def __init__(self) -> None:
         self.held: set[str] = set()
         self._queues: dict[str | None, deque[QueuedItem]] = {}
-        self._turns: deque[str | None] = deque()
+        self.turns: deque[str | None] = deque()
         # The number of turns to skip: the first ones of each channel, and in total.
         self._lost: Counter[str] = Counter()
         self._lost_turns = 0
 
     def __len__(self) -> int:
-        return len(self._turns) - self._lost_turns
+        return len(self.turns) - self._lost_turns
 
     def append(self, waiting: QueuedItem) -> None:
         self._queues.setdefault(waiting.channel, deque()).append(waiting)
         if waiting.channel not in self.held:
-            self._turns.append(waiting.channel)
+            self.turns.append(waiting.channel)
 
     def next(self) -> QueuedItem | None:
         """Return the next item without removing it."""
-        while self._turns:
-            channel = self._turns[0]
+        while self.turns:
+            channel = self.turns[0]
             if channel is None or not self._lost[channel]:
                 return self._queues[channel][0]
-            self._turns.popleft()
+            self.turns.popleft()
             self._lost[channel] -= 1
             self._lost_turns -= 1
         return None
 
     def take(self) -> QueuedItem:
         """Remove and return the item that `next` has returned."""
-        return self._queues[self._turns.popleft()].popleft()
+        return self._queues[self.turns.popleft()].popleft()
 
     def frames(self, channel: str) -> Iterator[InFlight]:
         """Yield the queued frames of `channel`."""
@@ -73,9 +73,9 @@ class Inbox:
         """Resume `channel`."""
         if channel in self.held:
             self.held.discard(channel)
-            self._turns.extend([channel] * len(self._queues.get(channel, ())))
+            self.turns.extend([channel] * len(self._queues.get(channel, ())))
 
     def clear(self) -> None:
-        for kept in (self.held, self._queues, self._turns, self._lost):
+        for kept in (self.held, self._queues, self.turns, self._lost):
             kept.clear()
         self._lost_turns = 0

@@ -39,8 +39,10 @@ class LinkGate:
         return host.timeline.channels.admit(hello) if host.timeline is not None else Refusal("not ready", final=False)
 
     def take_frame(self, incoming_link: IncomingLink, frame: Frame, wire_bytes: int) -> None:
+        timeline = self._host.timeline  # `_timeline` would be a call more for every frame
+        assert timeline is not None, "links are dropped with their timeline"
         try:
-            self._timeline.take_frame(incoming_link, frame, wire_bytes)
+            timeline.take_frame(incoming_link, frame, wire_bytes)
         except FrameRejected:
             raise
         except RAISED as error:

@@ -5,12 +5,12 @@ A message counts as sent when `send` returns, even while its frame is open. So c
 
 import asyncio
 from _thread import get_ident
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from strobe.encodable import UNENCODABLE, message_refusal
+from strobe.encodable import UNENCODABLE, encode_message, listed, message_refusal
 from strobe.errors import UsageError
 from strobe.event_bound import FRAME_BYTES, EventBound
 from strobe.handlers import misplaced
@@ -130,7 +130,37 @@ class Outbox:
         frame.size = size
         frame.count = count = frame.count + 1
         if count >= frame.due:
-            self._do_rare_work(frame)
+            self._do_rare_work(frame, count - 1)
+
+    def send_many(self, channel: str, messages: Iterable[Any]) -> None:
+        """Send `messages`, into the same frames as `send` for each. If one cannot be sent, none is.
+
+        So all are encoded before the first is put into a frame: a sealed frame cannot be taken back.
+        """
+        frame = self._open.get(channel) or self._find(channel)
+        if get_ident() != self._thread:
+            raise self._misplaced(channel)
+        batch = listed(self.name, channel, messages)
+        self._types.require_all(self.name, channel, batch)
+        for count, body in self._encode_parts(frame, batch):
+            before = frame.count
+            if frame.append_encoded(count, body) or frame.count >= frame.due:
+                self._do_rare_work(frame, before)
+
+    def _encode_parts(self, frame: OpenFrame, messages: list[Any]) -> Sequence[tuple[int, bytes | memoryview]]:
+        """Return `messages` encoded in parts that each fit into a frame; raise UsageError if one cannot be sent."""
+        try:
+            parts = frame.encode_parts(messages)
+        except UNENCODABLE:
+            parts = None
+        if parts is not None:
+            return parts
+        # The messages are long, or one of them cannot be encoded: now the error names it.
+        encoded = [encode_message(self.name, frame.channel, message) for message in messages]
+        for message, body in zip(messages, encoded, strict=True):
+            if len(body) > frame.message_bytes_max:
+                raise frame.too_long(message, len(body))
+        return [(1, body) for body in encoded]
 
     def _take_kind(self, frame: OpenFrame, message: Any) -> None:
         """Raise UsageError if `message` is of no declared type; remember its class if all of that class may be sent."""
@@ -138,20 +168,23 @@ class Outbox:
         self._types.require(self.name, frame.channel, message)
         frame.kind = kind if self._types.has(kind) else None
 
-    def _do_rare_work(self, frame: OpenFrame) -> None:
-        """Do the rare work: for the first or last message of `frame`, or the first message of an event."""
-        if frame.count == 1 and get_ident() != self._thread:
+    def _do_rare_work(self, frame: OpenFrame, before: int) -> None:
+        """Do the rare work: for the first or last message of `frame`, or the first message of an event.
+
+        `before` is the number of messages that it had before the newest ones.
+        """
+        if not before and get_ident() != self._thread:
             frame.remove_first()
             raise self._misplaced(frame.channel)
         if self._position is not None and (position := self._position()) != frame.position:
-            frame.note_event(position)
+            frame.note_event(position, before)
             self.touched.append(frame)
-        if frame.count == 1:
+        if not before:
             self._dirty[frame.channel] = None
             if not self.flush_follows:
                 self.flush_follows = True
                 self._call_soon(self.flush_now)
-        if frame.is_full:
+        if frame.count >= frame.messages_max or frame.size >= frame.bytes_max:
             self._seal(frame)
         else:
             frame.due = frame.messages_max

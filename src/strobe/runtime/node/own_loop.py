@@ -4,7 +4,7 @@
         async for channel, messages in node:         # one list per frame
             with node.atomic():
                 ...                                  # no cut inside; no await inside
-            await node.send("a->b", message)         # waits if the peer is slow
+            await node.send("a->b", message)         # waits if the peer is slow; send_many() sends a list
 
 The messages of a frame count as received when the program requests the next frame. Until then no cut is taken, so all
 actions on these messages are on one side of a cut. Outside frames, the program's actions from await to await are one
@@ -17,7 +17,7 @@ is true, and the sends until the end of the `async with` are its last event.
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -135,6 +135,14 @@ class Node:
             self._program.timeline.outbox.send(channel, message)
         return _Room(self)
 
+    def send_many(self, channel: str, messages: Iterable[Any]) -> Awaitable[None]:
+        """Send all `messages`, like `send` for each but faster; if one cannot be sent, none is."""
+        self._program.require_running()
+        if self._program.timeline is not None:
+            self._program.count_own()
+            self._program.timeline.outbox.send_many(channel, messages)
+        return _Room(self)
+
     def emit(self, record: Any) -> None:
         """Pass `record` to the sinks of this process."""
         self._program.require_running()
@@ -194,7 +202,7 @@ def _read(path: Path) -> System:
 
 
 class _Room:
-    """The result of `send`. Awaiting it is optional."""
+    """The result of `send` and `send_many`. Awaiting it is optional."""
 
     __slots__ = ("_node",)
 

@@ -14,7 +14,8 @@ from strobe.handlers import DECLARING, Shape, check_finished, check_function, ch
 from strobe.process import Process, System
 from strobe.protocol import Frame, LocalState
 from strobe.runtime.links.message_decoding import decode_frame, unpack_frame
-from strobe.runtime.node.application import Application, Captured, TimelinePort
+from strobe.runtime.node.application import Application, TimelinePort
+from strobe.runtime.node.fragment_writer import Captured
 from strobe.runtime.tracing.recorder import Tracer
 from strobe.self_check import decoded_again
 from strobe.storage.content.state_codec import decode_captured

@@ -67,8 +67,9 @@ class EventScheduler:
         self._burst = 0
         self._orders: deque[Callable[[], None]] = deque()
         self._pumping = False
-        # The time of the first delivery in this event-loop iteration.
-        self._turn_began_s: float | None = None
+        # The first delivery of the turn, and whether that was certainly in this event-loop iteration.
+        self._turn_began_s = -TURN_S_MAX
+        self._in_turn = False
         self._call_soon = asyncio.get_running_loop().call_soon
 
     def close(self) -> None:
@@ -83,9 +84,9 @@ class EventScheduler:
 
     def must_queue(self, channel: str) -> bool:
         """Return whether a frame of `channel` that has just been read must wait."""
-        # Inlines `may_deliver`: this runs for every frame.
+        # Inlines `may_deliver`: this runs for every frame. Nor does it count the inbox if that has never had an item.
         inbox = self.inbox
-        if inbox or not self._application.ready or self._outbox.full or self.held_back:
+        if (inbox.turns and inbox) or not self._application.ready or self._outbox.full or self.held_back:
             return True
         return self.closed or channel in inbox.held or self._turn_is_over()
 
@@ -94,7 +95,7 @@ class EventScheduler:
         if self._overtakes:
             self._burst = 0
             return True  # a barrier can overtake frames here, but not in the kernel
-        return not (self.inbox or self._turn_is_over())
+        return not ((self.inbox.turns and self.inbox) or self._turn_is_over())
 
     def _turn_is_over(self) -> bool:
         """Return whether handlers have used up their time in this event-loop iteration, or the frames of a read."""
@@ -102,14 +103,20 @@ class EventScheduler:
             self._burst += 1
             if self._burst > BURST_MAX:
                 return True
-        if self._turn_began_s is not None:
-            return perf_counter() - self._turn_began_s > (STORING_TURN_S_MAX if self._storing else TURN_S_MAX)
-        self._turn_began_s = perf_counter()
+        now_s = perf_counter()
+        if now_s - self._turn_began_s <= (STORING_TURN_S_MAX if self._storing else TURN_S_MAX) / 2:
+            return False
+        if self._in_turn:
+            return True
+        # Only now make sure that the turn ends with this iteration: a callback per message would cost another poll of
+        # the sockets. A turn that began in an earlier iteration may precede this one, so each has half of the time.
+        self._in_turn = True
+        self._turn_began_s = now_s
         self._call_soon(self._end_turn)
         return False
 
     def _end_turn(self) -> None:
-        self._turn_began_s = None
+        self._in_turn = False
 
     def add(self, item: QueuedItem) -> None:
         """Queue `item`."""

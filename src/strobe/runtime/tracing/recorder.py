@@ -91,10 +91,19 @@ class Tracer:
         """Note event number `position`: `start`, `leave`, `own`, `timer NAME`, or `source NAME` with its `record`."""
         self._note(Lead(position, 1, 0, None, name, at if self.full else None, self._payload(position, record)))
 
-    def received(self, channel: str, first_ordinal: int, count: int, first_position: int, at: float | None) -> None:
-        """Note the receipt of `count` messages, one event each; `at` is the time that all of them read."""
+    def received(
+        self,
+        channel: str,
+        first_ordinal: int,
+        count: int,
+        first_position: int,
+        at: float | None,
+        one_event: bool = False,
+    ) -> None:
+        """Note the receipt of `count` messages, each an event or all `one_event`; `at` is the time that they read."""
         at, payload = (at, self._payload(first_position)) if self.full else (None, None)
-        self._note(Lead(first_position, count, first_ordinal, self._names[channel], None, at, payload))
+        step = 0 if one_event else 1
+        self._note(Lead(first_position, count, first_ordinal, self._names[channel], None, at, payload, step))
 
     def sent(self, channel: str, first_ordinal: int, count: int, events: Sequence[int], body: Any) -> None:
         """Note a sealed frame. `events`: for each event that sent some of it, its position and the messages before it.
@@ -131,7 +140,7 @@ class Tracer:
             self._begin_segment(None)
         self._leads.append(lead)
         self._lines += lead.length
-        self._last = lead.position + lead.length - 1
+        self._last = lead.last_position
 
     def _take_back(self, position: int) -> Lead | None:
         """Split the current frame at `position` if a cut falls inside it; return the events after the cut."""
