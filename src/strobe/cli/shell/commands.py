@@ -25,6 +25,8 @@ class Entry(NamedTuple):
 
 COMMANDS = {
     "demo": Entry("strobe.cli.demo.demo", "Run a bank of real processes, kill one, verify its snapshots with Spark."),
+    "init": Entry("strobe.cli.project.init", "Write a project that runs: a system, its tests and its settings."),
+    "doctor": Entry("strobe.cli.project.doctor", "Check what Strobe needs of this machine, and say what to do."),
     "up": Entry("strobe.cli.live.up", "Run a whole system on this machine, with a snapshot every second."),
     "coordinator": Entry("strobe.cli.live.coordinator", "Run the coordinator of a system."),
     "node": Entry("strobe.cli.live.node", "Run one process of a system."),

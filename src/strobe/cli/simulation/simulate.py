@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import msgspec
 import typer
 
 from strobe.cli.arguments.start_check import check_all
 from strobe.cli.arguments.stores import fresh_store
-from strobe.cli.arguments.systems import SystemSource, open_system, running
+from strobe.cli.arguments.systems import open_system, running
 from strobe.cli.shell.commands import JsonOption, new_app
 from strobe.cli.shell.long_calls import long_calls_noted
 from strobe.cli.shell.output import (
@@ -49,6 +49,12 @@ _SINGULAR = {
     "snapshots by a process": "snapshot by a process",
 }
 _INDENT = " " * len("snapshots  ")
+
+
+class Loads(Protocol):
+    """Makes a system for each run, since a run changes it."""
+
+    def load(self) -> System: ...
 
 
 class SimulationPlan(msgspec.Struct, frozen=True):
@@ -163,7 +169,7 @@ def simulate(
         plan = msgspec.structs.replace(plan, faults=_without_rollbacks(faults))
     parameters = Faults.parse(plan.faults, rollbacks=True)
     with open_system(system, protocol) as source, ProgressLine() as progress, beside_document(json):
-        tally = _run_all(plan, source, parameters, progress)
+        tally = run_all(plan, source, parameters, progress)
     if json:
         print_json(_document(plan, tally.faults or parameters, tally))
     else:
@@ -171,7 +177,7 @@ def simulate(
     return 1 if tally.violations else 0
 
 
-def _run_all(plan: SimulationPlan, source: SystemSource, faults: Faults, progress: ProgressLine) -> Tally:
+def run_all(plan: SimulationPlan, source: Loads, faults: Faults, progress: ProgressLine) -> Tally:
     """Run one seed after another, up to the first violation."""
     tally = Tally()
     for seed in range(plan.seed, plan.seed + plan.seeds):
