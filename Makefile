@@ -1,6 +1,6 @@
 # Every target does its own set-up (tools/setup) and is quick about it when nothing changed.
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit soak check bench format claims lock clean
+.PHONY: help demo test unit soak check bench format claims api lock clean
 
 BIN := .venv/bin
 # tests/conftest.py says what stays together. Many tests wait, but unit tests only compute.
@@ -25,7 +25,7 @@ soak: ## ten minutes of faults: kills, stops, resets, full disks, garbage, membe
 	@tools/setup test
 	@$(BIN)/python -m tests.live.soak --minutes 10
 
-check: ## lint, format, types, import rules and claims: seconds
+check: ## lint, format, types, import rules, claims and reference: seconds
 	@tools/setup check
 	@tools/check
 
@@ -41,6 +41,10 @@ format: ## put the code in its format
 claims: ## write docs/claims.md from docs/promises.toml and the tests
 	@tools/setup check
 	@$(BIN)/python tools/claims.py
+
+api: ## write docs/api.md from the docstrings
+	@tools/setup check
+	@$(BIN)/python tools/api.py
 
 lock: ## write the lock files from pyproject.toml (UPGRADE=1: with the newest versions)
 	@tools/setup check

@@ -27,10 +27,12 @@ class Waits(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def all(cls, *processes: "str | Waits", times_out: bool = False) -> "Waits":
+        """Wait for all of these."""
         return cls(processes, False, times_out)
 
     @classmethod
     def any(cls, *processes: "str | Waits", times_out: bool = False) -> "Waits":
+        """Wait for any one of these."""
         return cls(processes, True, times_out)
 
     def __str__(self) -> str:
