@@ -54,7 +54,8 @@ def live_system(request: pytest.FixtureRequest, tmp_path: Path) -> "Iterator[Cal
     The first argument is as for `strobe_simulate`, but a `System` must be a variable of a file, from which each process
     loads it. `interval_s` is the time between snapshots (0.2; 0: only on request); `settings` are settings of
     system.toml, such as {"node.window_bytes": 65536}. The result has `status()`, `snapshot()`, `kill(name)` and
-    `stop()`; see `RunningSystem`. The store is in the `tmp_path` of the test, and the ports are free ones.
+    `stop()`; see `RunningSystem`. The ports are free ones. The processes work in the `tmp_path` of the test: the store
+    is there, and relative files, such as those of sources and sinks.
 
     At the end of the test everything is stopped, and each snapshot is verified, with what the system declares
     (`conserved`). The test fails if one does not hold.

@@ -1,5 +1,8 @@
 """A system that runs as real processes during a test."""
 
+import os
+import shutil
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -19,6 +22,7 @@ from strobe.runtime.messages.api_documents import COMMITTED, Status
 from strobe.runtime.recovery.trial_restore import TrialLevels, decode
 from strobe.storage import Store
 from strobe.storage.inspection.verification import Level, StoreLevels, Verified
+from strobe.testing import program as program_of_a_test
 from strobe.testing.systems import absolute, imported, spec_of
 
 TICK_S = 0.02
@@ -47,6 +51,9 @@ class RunningSystem:
             )
         self.store = store
         self._spec = absolute(spec)
+        if spec.endswith(".toml"):
+            # Relative files of a system.toml are beside it; here, they are those of the test.
+            shutil.copy(self._spec, store.parent)
         addresses = ["--listen", "127.0.0.1:0", "--api", "127.0.0.1:0", "--interval", str(interval_s)]
         chosen = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
         with open_system(self._spec) as source:
@@ -57,7 +64,10 @@ class RunningSystem:
         programs = programs_of(self._system)
         ours = [name for name in self._system.processes if name not in programs]
         Store.create(str(store))
-        self._supervisor = Supervisor(self._spec, str(store), ours, [*addresses, *chosen])
+        modules = os.pathsep.join(map(str, dict.fromkeys([Path(self._spec).parent, Path.cwd()])))
+        program = [sys.executable, "-m", program_of_a_test.__name__, str(store.parent), modules]
+        named = str(store.parent / Path(spec).name) if spec.endswith(".toml") else self._spec
+        self._supervisor = Supervisor(named, str(store), ours, [*addresses, *chosen], program)
         self._lock = threading.Lock()
         self._failure: StrobeError | None = None
         self._ending = threading.Event()

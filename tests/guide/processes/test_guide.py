@@ -12,11 +12,17 @@ from tests.guide.pages import GUIDE, PAGES, Reader, missing_line, with_definitio
 WITHOUT_SPARK = [page for page in PAGES if "spark" not in page.name]
 
 
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    """One directory for all pages, as a reader has."""
+    return tmp_path_factory.mktemp("bank")
+
+
 @pytest.fixture
-def reader(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def reader(directory, monkeypatch):
+    monkeypatch.chdir(directory)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    return Reader(tmp_path)
+    return Reader(directory)
 
 
 @pytest.mark.parametrize("page", WITHOUT_SPARK, ids=lambda page: page.stem)

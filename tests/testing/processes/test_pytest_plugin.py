@@ -12,6 +12,49 @@ from tests.cli.command_line import run
 from strobe.cli.project.templates import SYSTEM
 
 LEAKY = SYSTEM.replace("self.account.balance += money.amount", "self.account.balance += min(money.amount, 60)")
+# The desk takes one record from a file, and emits one.
+DESK = """
+import msgspec
+from strobe import Process
+
+class Desk(Process):
+    taken = 0
+
+    def receive(self, ctx, channel, record):
+        self.taken += 1
+        ctx.emit({"taken": self.taken})
+
+    def capture(self):
+        return self.taken
+
+    def restore(self, state):
+        self.taken = state
+"""
+DESK_SYSTEM = """
+from desk import Desk
+from strobe import System
+from strobe.runtime import FileSink, FileSource
+
+desk = System({"desk": Desk()}, [], sources={"orders": FileSource("orders.jsonl", "desk")},
+              sinks={"receipts": FileSink("receipts.jsonl", "desk")})
+"""
+DESK_SETTINGS = """
+[process.desk]
+class = "desk:Desk"
+[source.orders]
+path = "orders.jsonl"
+process = "desk"
+[sink.receipts]
+path = "receipts.jsonl"
+process = "desk"
+"""
+FILES = {
+    "bank.py": SYSTEM,
+    "leaky.py": LEAKY,
+    "desk.py": DESK,
+    "desk.toml": DESK_SETTINGS,
+    "desk_system.py": DESK_SYSTEM,
+}
 TESTS = """
 import bank
 import leaky
@@ -61,6 +104,16 @@ def test_live_and_leaky(live_system):
         pass
 
 
+@pytest.mark.parametrize("system", ["desk.toml", "desk_system.py:desk"])
+def test_live_with_files(live_system, tmp_path, system):
+    (tmp_path / "orders.jsonl").write_text("1\\n")
+    live = live_system(system)
+    while not (tmp_path / "receipts.jsonl").exists():
+        live.snapshot()
+    assert (tmp_path / "receipts.jsonl").read_text() == '{"taken":1}\\n'
+    assert live.snapshot().states == {"desk": 1}
+
+
 def test_live_and_killed(live_system):
     live = live_system(bank.system, interval_s=0)
     first = live.snapshot()
@@ -84,6 +137,8 @@ EXPECTED = {
     "test_unknown": "FAILED",
     "test_made_and_live": "FAILED",
     "test_live_and_leaky": "ERROR",
+    "test_live_with_files[desk.toml]": "PASSED",
+    "test_live_with_files[desk_system.py:desk]": "PASSED",
     "test_live_and_killed": "PASSED",
 }
 
@@ -95,7 +150,7 @@ def environment() -> dict[str, str]:
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("users")
-    for name, text in {"bank.py": SYSTEM, "leaky.py": LEAKY, "test_all.py": TESTS}.items():
+    for name, text in {**FILES, "test_all.py": TESTS}.items():
         (place / name).write_text(text)
     return place
 
@@ -152,6 +207,11 @@ def test_mistakes_in_naming_a_system_are_explained(report: str) -> None:
 
 def test_a_live_system_that_loses_money_fails_its_test(report: str) -> None:
     assert re.search(r"snapshot 0\S+: conserved: is \d+, and was \d+ in 0", section(report, "test_live_and_leaky"))
+
+
+def test_a_live_system_leaves_the_files_of_its_directory_alone(directory: Path, report: str) -> None:
+    assert "test_live_with_files" in report
+    assert list(directory.glob("*.jsonl*")) == []
 
 
 def test_the_plugin_is_cheap_and_strobe_does_without_pytest(tmp_path: Path) -> None:
