@@ -93,7 +93,7 @@ def steps(block: Block) -> Iterator[Step]:
 
 
 def with_definitions(text: str, part: str) -> str:
-    """Return `text` with the definitions of `part` in the place of those of the same names, or at the end."""
+    """Return `text` with the definitions of `part` in the place of those of the same names, or before the last one."""
     lines = text.splitlines()
     for node in ast.parse(part).body:
         new = ast.unparse(node) if isinstance(node, ast.Import | ast.ImportFrom) else _source(part, node)

@@ -62,12 +62,17 @@ class RunningSystem:
             known = imported(self._spec)
             self._types = known if known is not None else self._system
         programs = programs_of(self._system)
-        ours = [name for name in self._system.processes if name not in programs]
+        if programs:
+            raise UsageError(
+                f"process {programs[0]!r} is a program with its own event loop, which live_system cannot start; "
+                "give the process a class for this test"
+            )
         Store.create(str(store))
-        modules = os.pathsep.join(map(str, dict.fromkeys([Path(self._spec).parent, Path.cwd()])))
+        beside = [str(Path(self._spec).parent)] if Path(self._spec).is_absolute() else []
+        modules = os.pathsep.join(dict.fromkeys([*beside, str(Path.cwd()), *filter(None, sys.path)]))
         program = [sys.executable, "-m", program_of_a_test.__name__, str(store.parent), modules]
         named = str(store.parent / Path(spec).name) if spec.endswith(".toml") else self._spec
-        self._supervisor = Supervisor(named, str(store), ours, [*addresses, *chosen], program)
+        self._supervisor = Supervisor(named, str(store), list(self._system.processes), [*addresses, *chosen], program)
         self._lock = threading.Lock()
         self._failure: StrobeError | None = None
         self._ending = threading.Event()

@@ -32,7 +32,7 @@ def imported(spec: str) -> System | None:
     """Return the system that `spec` names, if the test has imported its module: then both use the same classes."""
     place, _, name = spec.rpartition(":")
     for module in _users():
-        if name and (module.__name__ == place or Path(module.__file__ or "") == Path(place).absolute()):
+        if name and (module.__name__ == place or _file_of(module) == Path(place).absolute()):
             found = getattr(module, name, None)
             return found if isinstance(found, System) else None
     return None
@@ -63,17 +63,28 @@ class Copies:
 
 
 def _variable(system: System) -> str | None:
-    """Return file.py:name of the module variable that holds `system`; one of a test file only if there is no other."""
+    """Return the name of the module variable that holds `system`; one of a test file only if there is no other."""
     found = [
-        (Path(module.__file__ or ""), name)
+        (_file_of(module).name.startswith("test_"), _place(module), name)
         for module in _users()
         for name, value in list(vars(module).items())
         if value is system
     ]
     if not found:
         return None
-    file, name = min(found, key=lambda one: (one[0].name.startswith("test_"), str(one[0]), one[1]))
-    return f"{_shown(file)}:{name}"
+    _, place, name = min(found)
+    return f"{place}:{name}"
+
+
+def _place(module: ModuleType) -> str:
+    """Return how a command line names `module`: by its file; in a package, whose imports may be relative, by its name.
+
+    A package in a directory that is not searched for modules can only be named by its file.
+    """
+    file, depth = _file_of(module), module.__name__.count(".")
+    if depth and file.stem != "__init__" and str(file.parents[depth]) in sys.path:
+        return module.__name__
+    return _shown(file)
 
 
 def _users() -> list[ModuleType]:
@@ -81,6 +92,10 @@ def _users() -> list[ModuleType]:
     entries: list[object] = list(sys.modules.values())
     modules = [entry for entry in entries if isinstance(entry, ModuleType)]
     return [module for module in modules if str(vars(module).get("__file__") or "").endswith(".py")]
+
+
+def _file_of(module: ModuleType) -> Path:
+    return Path(module.__file__ or "")
 
 
 def _shown(file: Path) -> str:

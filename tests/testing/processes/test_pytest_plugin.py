@@ -48,7 +48,14 @@ process = "desk"
 path = "receipts.jsonl"
 process = "desk"
 """
+PACKAGE = {
+    "shop/__init__.py": "",
+    "shop/messages.py": "from leaky import Money",
+    "shop/system.py": "from leaky import system as shop\nfrom .messages import Money\n",
+}
 FILES = {
+    **PACKAGE,
+    "loop.toml": "[process.shop]\n",
     "bank.py": SYSTEM,
     "leaky.py": LEAKY,
     "desk.py": DESK,
@@ -86,6 +93,13 @@ def test_imported_and_leaky(strobe_simulate):
     strobe_simulate(leaky.system, seeds=5)
 
 
+def test_in_a_package_and_leaky(strobe_simulate, monkeypatch):
+    from shop.system import shop
+
+    monkeypatch.delattr(leaky, "system")
+    strobe_simulate(shop, seeds=5)
+
+
 def test_made_and_leaky(strobe_simulate):
     strobe_simulate(made(leaky), seeds=5)
 
@@ -98,6 +112,16 @@ def test_made_and_live(live_system):
     live_system(made(bank))
 
 
+def test_live_in_a_package(live_system):
+    live = live_system("shop.system:shop", interval_s=0)
+    assert isinstance(live.snapshot().states["a"], leaky.Account)
+    live.stop()
+
+
+def test_own_loop_and_live(live_system):
+    live_system("loop.toml")
+
+
 def test_live_and_leaky(live_system):
     live = live_system(leaky.system)
     while live.snapshot().states["a"].balance + live.snapshot().states["b"].balance > 150:
@@ -108,9 +132,10 @@ def test_live_and_leaky(live_system):
 def test_live_with_files(live_system, tmp_path, system):
     (tmp_path / "orders.jsonl").write_text("1\\n")
     live = live_system(system)
-    while not (tmp_path / "receipts.jsonl").exists():
+    receipts = tmp_path / "receipts.jsonl"
+    while not receipts.exists() or not receipts.read_text():
         live.snapshot()
-    assert (tmp_path / "receipts.jsonl").read_text() == '{"taken":1}\\n'
+    assert receipts.read_text() == '{"taken":1}\\n'
     assert live.snapshot().states == {"desk": 1}
 
 
@@ -133,9 +158,12 @@ EXPECTED = {
     "test_imported_and_sound": "PASSED",
     "test_named_and_leaky": "FAILED",
     "test_imported_and_leaky": "FAILED",
+    "test_in_a_package_and_leaky": "FAILED",
     "test_made_and_leaky": "FAILED",
     "test_unknown": "FAILED",
     "test_made_and_live": "FAILED",
+    "test_own_loop_and_live": "FAILED",
+    "test_live_in_a_package": "PASSED",
     "test_live_and_leaky": "ERROR",
     "test_live_with_files[desk.toml]": "PASSED",
     "test_live_with_files[desk_system.py:desk]": "PASSED",
@@ -151,6 +179,7 @@ def environment() -> dict[str, str]:
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("users")
     for name, text in {**FILES, "test_all.py": TESTS}.items():
+        (place / name).parent.mkdir(exist_ok=True)
         (place / name).write_text(text)
     return place
 
@@ -179,13 +208,21 @@ def test_each_test_has_the_outcome_that_its_system_deserves(report: str) -> None
     assert {name.partition("::")[2]: outcome for name, outcome in found.items()} == EXPECTED
 
 
-@pytest.mark.parametrize("test", ["test_named_and_leaky", "test_imported_and_leaky"])
+@pytest.mark.parametrize(
+    ("test", "name"),
+    [
+        ("test_named_and_leaky", "leaky.py:system"),
+        ("test_imported_and_leaky", "leaky.py:system"),
+        ("test_in_a_package_and_leaky", "shop.system:shop"),
+    ],
+)
 def test_a_failing_seed_prints_the_one_command_that_repeats_it(
-    directory: Path, report: str, test: str, monkeypatch: pytest.MonkeyPatch
+    directory: Path, report: str, test: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = section(report, test)
-    command = re.search(r"run it again:\n  \S*strobe (simulate leaky.py:system --seed \d+ .*)", shown)
+    command = re.search(r"run it again:\n  \S*strobe (simulate \S+ --seed \d+ .*)", shown)
     assert command is not None, shown
+    assert command[1].split()[1] == name
     monkeypatch.chdir(directory)
     repeated = run(*command[1].split())
     assert repeated.code == 1
@@ -203,6 +240,7 @@ def test_a_system_without_a_name_is_repeated_by_a_call(report: str) -> None:
 def test_mistakes_in_naming_a_system_are_explained(report: str) -> None:
     assert "choose: bank.py:system" in section(report, "test_unknown")
     assert "is not a variable of any; assign it to one" in section(report, "test_made_and_live")
+    assert "process 'shop' is a program with its own event loop" in section(report, "test_own_loop_and_live")
 
 
 def test_a_live_system_that_loses_money_fails_its_test(report: str) -> None:

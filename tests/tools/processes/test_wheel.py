@@ -1,5 +1,6 @@
 """The built wheel works in an environment that has only the packages that `pip install strobe-snapshots` installs."""
 
+import json
 import os
 import re
 import shutil
@@ -95,6 +96,28 @@ def test_a_command_names_the_extra_that_it_needs(programs: Path, tmp_path: Path)
     done = run(programs, tmp_path, "strobe", "up", "bank.py:bank", "--store", "store", "--create")
     assert done.returncode == 3
     assert "pip install 'strobe-snapshots[live]'" in " ".join(done.stderr.split())
+
+
+def test_doctor_notes_the_absent_extras_and_init_begins_by_installing_what_it_needs(
+    programs: Path, tmp_path: Path
+) -> None:
+    checked = run(programs, tmp_path, "strobe", "doctor", "--json")
+    assert checked.returncode == 0, checked.stderr
+    verdicts = {one["name"]: one["verdict"] for one in json.loads(checked.stdout)["checks"]}
+    assert {verdicts[f"extra {extra}"] for extra in ("live", "spark", "sign")} == {"note"}
+    begun = run(programs, tmp_path, "strobe", "init", "bank", "--json")
+    assert begun.returncode == 0, begun.stderr
+    assert json.loads(begun.stdout)["next"][0].endswith("-m pip install 'strobe-snapshots[live]'")
+    simulated = run(programs, tmp_path / "bank", "strobe", "simulate", "system.py:system", "--snapshots", "3")
+    assert simulated.returncode == 0, simulated.stderr
+
+
+def test_the_plugin_is_an_entry_point_of_pytest(programs: Path, tmp_path: Path) -> None:
+    program = (
+        "from importlib.metadata import entry_points; print([one.value for one in entry_points(group='pytest11')])"
+    )
+    done = run(programs, tmp_path, "python", "-c", program)
+    assert done.stdout == "['strobe.testing.pytest_plugin']\n"
 
 
 def test_the_public_names_are_listed(programs: Path, tmp_path: Path) -> None:
