@@ -87,7 +87,7 @@ def raising(error):
 
 
 def test_an_interrupt_ends_with_130_and_no_traceback(monkeypatch):
-    monkeypatch.setattr(simulate, "_run_all", raising(KeyboardInterrupt()))
+    monkeypatch.setattr(simulate, "run_all", raising(KeyboardInterrupt()))
     assert run("simulate", BANK) == (130, "", "interrupted\n")
 
 
