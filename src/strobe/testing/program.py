@@ -11,7 +11,10 @@ from strobe.cli import main
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command of strobe in `arguments[0]`; `arguments[1]` are further directories with modules."""
+    """Run a command of strobe, and return its exit code.
+
+    `arguments`: the directory to work in, further directories with modules as in PYTHONPATH, and the command.
+    """
     directory, modules, *words = arguments
     os.chdir(directory)
     known = os.environ.get("PYTHONPATH")

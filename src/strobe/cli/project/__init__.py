@@ -1,4 +1,7 @@
 """Commands for the first hour: `init` writes a project, `doctor` checks this machine.
 
-In: a name, or a store to look at. Out: files that run as they are; findings with what to do.
+In: the name of a directory, or a store to look at. Out: files that run as they are; or what is missing here, with what
+to do about it, and an exit code.
+
+Public: `doctor`, `init`.
 """
