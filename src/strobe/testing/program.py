@@ -6,15 +6,18 @@ So relative files, such as those of sources and sinks, are those of the test. Mo
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from strobe.cli import main
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run a command of strobe, and return its exit code.
+def command(directory: Path, modules: Sequence[str]) -> list[str]:
+    """Return what to run instead of `strobe`, to work in `directory` and find modules in the directories `modules`."""
+    return [sys.executable, "-m", __name__, str(directory), os.pathsep.join(modules)]
 
-    `arguments`: the directory to work in, further directories with modules as in PYTHONPATH, and the command.
-    """
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command of strobe, after the arguments that `command` has added, and return its exit code."""
     directory, modules, *words = arguments
     os.chdir(directory)
     known = os.environ.get("PYTHONPATH")

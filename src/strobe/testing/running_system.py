@@ -1,6 +1,5 @@
 """A system that runs as real processes during a test."""
 
-import os
 import shutil
 import sys
 import threading
@@ -22,7 +21,7 @@ from strobe.runtime.messages.api_documents import COMMITTED, Status
 from strobe.runtime.recovery.trial_restore import TrialLevels, decode
 from strobe.storage import Store
 from strobe.storage.inspection.verification import Level, StoreLevels, Verified
-from strobe.testing import program as program_of_a_test
+from strobe.testing.program import command
 from strobe.testing.systems import absolute, imported, spec_of
 
 TICK_S = 0.02
@@ -69,8 +68,8 @@ class RunningSystem:
             )
         Store.create(str(store))
         beside = [str(Path(self._spec).parent)] if Path(self._spec).is_absolute() else []
-        modules = os.pathsep.join(dict.fromkeys([*beside, str(Path.cwd()), *filter(None, sys.path)]))
-        program = [sys.executable, "-m", program_of_a_test.__name__, str(store.parent), modules]
+        modules = list(dict.fromkeys([*beside, str(Path.cwd()), *filter(None, sys.path)]))
+        program = command(store.parent, modules)
         named = str(store.parent / Path(spec).name) if spec.endswith(".toml") else self._spec
         self._supervisor = Supervisor(named, str(store), list(self._system.processes), [*addresses, *chosen], program)
         self._lock = threading.Lock()
