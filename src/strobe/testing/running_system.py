@@ -50,32 +50,27 @@ class RunningSystem:
             )
         self.store = store
         self._spec = absolute(spec)
-        if spec.endswith(".toml"):
-            # Relative files of a system.toml are beside it; here, they are those of the test.
-            shutil.copy(self._spec, store.parent)
+        self._system = _checked(self._spec)
+        known = imported(self._spec)
+        self._types = known if known is not None else self._system
         addresses = ["--listen", "127.0.0.1:0", "--api", "127.0.0.1:0", "--interval", str(interval_s)]
         chosen = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-        with open_system(self._spec) as source:
-            self._system = load_live(source).system
-            check_all(self._system)
-            known = imported(self._spec)
-            self._types = known if known is not None else self._system
-        programs = programs_of(self._system)
-        if programs:
-            raise UsageError(
-                f"process {programs[0]!r} is a program with its own event loop, which live_system cannot start; "
-                "give the process a class for this test"
-            )
-        Store.create(str(store))
-        beside = [str(Path(self._spec).parent)] if Path(self._spec).is_absolute() else []
-        modules = list(dict.fromkeys([*beside, str(Path.cwd()), *filter(None, sys.path)]))
-        program = command(store.parent, modules)
-        named = str(store.parent / Path(spec).name) if spec.endswith(".toml") else self._spec
-        self._supervisor = Supervisor(named, str(store), list(self._system.processes), [*addresses, *chosen], program)
+        self._supervisor = self._supervise([*addresses, *chosen])
         self._lock = threading.Lock()
         self._failure: StrobeError | None = None
         self._ending = threading.Event()
         self._keeper = threading.Thread(target=self._keep_running, name="strobe live_system", daemon=True)
+
+    def _supervise(self, options: list[str]) -> Supervisor:
+        """Return the supervisor of programs that work in the directory of the store, with the modules of the test."""
+        directory, spec = self.store.parent, self._spec
+        Store.create(str(self.store))
+        beside = [str(Path(spec).parent)] if Path(spec).is_absolute() else []
+        program = command(directory, list(dict.fromkeys([*beside, str(Path.cwd()), *filter(None, sys.path)])))
+        if spec.endswith(".toml"):
+            # Relative files of a system.toml are beside it; here, they are those of the test.
+            spec = shutil.copy(spec, directory)
+        return Supervisor(spec, str(self.store), list(self._system.processes), options, program)
 
     def start(self) -> None:
         """Start the coordinator and every process."""
@@ -171,6 +166,20 @@ class RunningSystem:
             raise self._failure
         if self._ending.is_set():
             raise UsageError("the system was stopped; start another: live_system(...)")
+
+
+def _checked(spec: str) -> System:
+    """Return the system that `spec` names, checked as before a start."""
+    with open_system(spec) as source:
+        system = load_live(source).system
+        check_all(system)
+    programs = programs_of(system)
+    if programs:
+        raise UsageError(
+            f"process {programs[0]!r} is a program with its own event loop, which live_system cannot start; "
+            "give the process a class for this test"
+        )
+    return system
 
 
 def _problems(verified: Verified) -> list[str]:
