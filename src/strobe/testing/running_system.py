@@ -69,7 +69,7 @@ class RunningSystem:
         program = command(directory, list(dict.fromkeys([*beside, str(Path.cwd()), *filter(None, sys.path)])))
         if spec.endswith(".toml"):
             # Relative files of a system.toml are beside it; here, they are those of the test.
-            spec = shutil.copy(spec, directory)
+            spec = str(shutil.copy(spec, str(directory)))
         return Supervisor(spec, str(self.store), list(self._system.processes), options, program)
 
     def start(self) -> None:
