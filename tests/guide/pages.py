@@ -19,7 +19,6 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -81,15 +80,14 @@ def blocks_of(text: str) -> list[Block]:
     return [Block(*match) for match in _BLOCK.findall(text)]
 
 
-def steps(block: Block) -> Iterator[Step]:
+def steps(block: Block) -> list[Step]:
+    found: list[Step] = []
     for line in block.text.splitlines():
-        if line.startswith("$ "):
-            step = Step(line[2:], [])
-            yield step
-        elif line == "^C":
-            yield (step := Step("^C", []))
+        if line.startswith("$ ") or line == "^C":
+            found.append(Step(line.removeprefix("$ "), []))
         else:
-            step.shown.append(line)
+            found[-1].shown.append(line)
+    return found
 
 
 def with_definitions(text: str, part: str) -> str:
@@ -175,7 +173,7 @@ class Reader:
                     text = block.text.replace('"./', f'"{self.directory}/')
                     exec(compile(text, str(page), "exec"), self.names)
         finally:
-            if self._up is not None:
+            if self._up is not None and self._up.poll() is None:
                 self._up.kill()
                 self._up.communicate()
 

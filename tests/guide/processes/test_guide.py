@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from tests.guide.pages import GUIDE, PAGES, Reader, missing_line, with_definitions
+from tests.guide.pages import GUIDE, PAGES, Block, Reader, missing_line, steps, with_definitions
 
 WITHOUT_SPARK = [page for page in PAGES if "spark" not in page.name]
 
@@ -50,6 +50,14 @@ def test_a_definition_takes_the_place_of_the_one_with_its_name():
     assert changed.index("def g") < changed.index("last = 1")
     assert names["A"].x == 2
     assert changed.count("class A") == 1
+
+
+def test_what_a_page_shows_after_a_command_is_compared(reader):
+    block = Block("console", "$ echo 1\n1\n$ echo two\nthree\n")
+    first, second = steps(block)
+    reader.do(first)
+    with pytest.raises(AssertionError, match="does not print, in this place:\nthree"):
+        reader.do(second)
 
 
 def test_a_shown_line_that_is_not_printed_is_found():
