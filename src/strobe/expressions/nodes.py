@@ -2,8 +2,8 @@
 
 import msgspec
 
-from strobe.causality.expressions.values import Value
 from strobe.errors import UsageError
+from strobe.expressions.values import Value
 
 AND, OR, NOT, NEGATE = "and", "or", "not", "-"
 EQUALITIES = ("==", "!=")

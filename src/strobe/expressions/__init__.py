@@ -6,9 +6,9 @@ In: the text of a condition, and the scope in which it is evaluated: a cut of a 
 sees. Out: a tree of nodes over the variables of processes and the counts of channels, and its value.
 """
 
-from strobe.causality.expressions.evaluation import Scope, evaluate
-from strobe.causality.expressions.nodes import Expression, ExpressionError
-from strobe.causality.expressions.parser import parse
-from strobe.causality.expressions.values import Value
+from strobe.expressions.evaluation import Scope, evaluate
+from strobe.expressions.nodes import Expression, ExpressionError
+from strobe.expressions.parser import parse
+from strobe.expressions.values import Value
 
 __all__ = ["Expression", "ExpressionError", "Scope", "Value", "evaluate", "parse"]
