@@ -112,6 +112,28 @@ class Conservation(Checker):
         if world.system.conserved is None:
             return
         with calling(_CONSERVED_FAILED):
-            value = world.system.conserved_value(*decode_snapshot(world.system, snapshot))
+            state = decode_snapshot(world.system, snapshot)
+            value = world.system.conserved_value(state.states, state.messages)
         if value != world.conserved_at_start:
             yield f"the conserved quantity is {value}, and was {world.conserved_at_start} at the start"
+
+
+class Invariants(Checker):
+    """The invariants that the system declares hold in every snapshot (G1)."""
+
+    name = "invariants"
+
+    def applies_to(self, world: "World") -> bool:
+        return bool(world.system.invariants)
+
+    def on_commit(self, world: "World", snapshot: Snapshot) -> Iterator[str]:
+        if not world.system.invariants:
+            return
+        state = decode_snapshot(world.system, snapshot)
+        for invariant in world.system.invariants:
+            if invariant.missing(state) is not None:  # a process that has left
+                continue
+            with calling(f"the invariant {invariant.name} failed"):
+                violation = invariant.violation(state)
+            if violation is not None:
+                yield f"{invariant.name}: {violation}"
