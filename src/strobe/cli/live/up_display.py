@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from strobe.causality.predicates import Predicate
 from strobe.cli.shell.output import Column, cell_of, count, note, size_text, table
 from strobe.protocol.values.ids import short_names
 from strobe.runtime.messages.api_documents import FinishedSnapshot, ProcessStatus, RollbackReport, Status, Trouble
-from strobe.runtime.messages.verdicts import ConditionStatus, ConditionVerdict
+from strobe.runtime.messages.verdicts import ERROR, UNDECIDED, ConditionStatus, ConditionVerdict
 from strobe.storage.inspection.verification import HOLDS, VIOLATED
 
 EVENTS_SHOWN = 6
@@ -19,6 +20,9 @@ SEEN_MAX = 1024
 """Number of snapshots and epochs remembered as reported; more than a status lists."""
 STARTING_US = 5_000_000
 """Missing processes are not reported during this time after the start."""
+_FACTS = (Predicate.TERMINATION, Predicate.GARBAGE)
+"""Predicates that are neither good nor bad."""
+_NONE = {str(Predicate.DEADLOCK): "none"}
 _WORDS = ("process", "state", "outcome", "snapshot")
 _SECONDS = re.compile(r"\d+\.\d+ s\b")
 _STATE_STYLES = {"running": "green", "missing": "bold red", "blocked": "bold red", "waiting": "yellow"}
@@ -133,17 +137,22 @@ def snapshot_text(finished: FinishedSnapshot) -> str:
 
 
 def condition_text(condition: ConditionStatus) -> str:
-    """Describe the newest verdict on a condition in one line: `conserved ✓ 800`."""
-    latest = condition.latest
+    """Describe the newest verdict on a condition in one line: `conserved ✓ 800`, `deadlock: a→b→a`."""
+    latest, name = condition.latest, condition.name
     if latest is None:
-        return f"{condition.name}: not judged yet"
-    match latest.verdict:
-        case "holds":
-            return f"{condition.name} ✓ {latest.found}"
-        case "violated":
-            return f"{condition.name} ✗ {latest.found} ≠ {latest.expected}"
-        case _:
-            return f"{condition.name} {latest.verdict}: {latest.problem}"
+        return f"{name}: not judged yet"
+    if latest.verdict in (ERROR, UNDECIDED):
+        return f"{name} {latest.verdict}: {latest.problem}"
+    if name in _FACTS or (name == Predicate.DEADLOCK and latest.verdict == VIOLATED):
+        return f"{name}: {latest.found}"
+    if latest.verdict == HOLDS:
+        return f"{name} ✓ {latest.found or _NONE.get(name, '')}".rstrip()
+    return f"{name} ✗ {violation_text(latest)}"
+
+
+def violation_text(verdict: ConditionVerdict) -> str:
+    """Describe what violates a condition."""
+    return f"{verdict.found} ≠ {verdict.expected}" if verdict.expected else verdict.found
 
 
 def judged_text(condition: ConditionStatus) -> str:
@@ -155,7 +164,7 @@ def condition_summary(condition: ConditionStatus) -> str:
     """Summarize a condition in one line, with the first violation if there is one."""
     known = [f"{condition_text(condition)} (judged {condition.judged:,} of {count(condition.committed, 'snapshot')}"]
     if condition.violation is not None:
-        first = f"{condition.violation.found} ≠ {condition.violation.expected}"
+        first = violation_text(condition.violation)
         known.append(f"{condition.violated:,} violated, the first {condition.violation_snapshot} with {first}")
     known += [
         f"{number:,} {name}"
@@ -163,6 +172,13 @@ def condition_summary(condition: ConditionStatus) -> str:
         if number
     ]
     return ", ".join(known) + ")"
+
+
+def failure_text(condition: ConditionStatus) -> str:
+    """Describe in a few words why a condition has failed."""
+    if condition.violated:
+        return f"{condition.name} violated in {condition.violated:,} of {count(condition.judged, 'snapshot')}"
+    return f"{condition.name} failed on every snapshot"
 
 
 def _conditions(conditions: list[ConditionStatus]) -> list[Any]:

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from strobe.cli.live.child import COORDINATOR, EndedChild
 from strobe.cli.live.run_outcome import RunOutcome
 from strobe.cli.live.supervisor import ChildFailed, Supervisor
-from strobe.cli.live.up_display import UpDisplay, condition_summary
+from strobe.cli.live.up_display import UpDisplay, condition_summary, failure_text
 from strobe.cli.shell.output import count, note, print_line
 from strobe.cli.shell.waiting import ask, interruptible
 from strobe.errors import StoreError, TransportError
@@ -255,4 +255,6 @@ class Session:
     def _summary(self, status: Status) -> str:
         rollbacks = count(len(status.rollbacks), "rollback")
         complete = count(status.committed, "complete snapshot")
-        return f"{complete} in the store, {status.aborted:,} aborted, {rollbacks}; everything has ended"
+        failed = [failure_text(condition) for condition in status.conditions if condition.failed]
+        reason = f"; exit code 1: {'; '.join(failed)}" if failed else ""
+        return f"{complete} in the store, {status.aborted:,} aborted, {rollbacks}; everything has ended{reason}"
