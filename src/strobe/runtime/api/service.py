@@ -20,7 +20,7 @@ from strobe.runtime.coordinator.live_verdicts import Judgement
 from strobe.runtime.coordinator.log_writer import LogResult
 from strobe.runtime.coordinator.node_sessions import NodeSessions
 from strobe.runtime.coordinator.operations import Operations
-from strobe.runtime.coordinator.status import describe
+from strobe.runtime.coordinator.status import dated_troubles, describe
 from strobe.runtime.event_log import WARNING
 from strobe.runtime.messages.api_documents import FinishedSnapshot, Status
 from strobe.runtime.messages.control import Stop
@@ -178,6 +178,7 @@ class CoordinatorService:
             while True:
                 if self.watch.look():
                     self._keep_announced()
+                    dated_troubles(self.coordinator, self.watch)
                 await asyncio.sleep(TICK_S)
         except Exception as error:  # noqa: BLE001 -- a bug of ours: `fail` ends the coordinator with it
             self.coordinator.fail(error)

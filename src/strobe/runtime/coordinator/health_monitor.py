@@ -5,6 +5,7 @@ from collections.abc import Callable
 from strobe.protocol import ChannelSpec, Lifecycle
 from strobe.runtime.coordinator.credit_deadlock import credit_cycles, describe_cycle, held_back, waiting_channels
 from strobe.runtime.coordinator.node_sessions import NodeSessions
+from strobe.runtime.coordinator.trouble_times import TroubleTimes
 from strobe.runtime.event_log import WARNING, EventLog
 from strobe.runtime.messages.control import Heartbeat
 
@@ -32,6 +33,7 @@ class HealthMonitor:
         self.cycles: list[tuple[ChannelSpec, ...]] = []
         self.slow: list[tuple[ChannelSpec, float]] = []
         self.cycles_found = 0
+        self.trouble_times = TroubleTimes()
         self._looked_s: float | None = None
         self._began_s: float | None = None
         self._polled_s = 0.0

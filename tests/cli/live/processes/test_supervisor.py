@@ -18,6 +18,7 @@ from tests.live.support.harness import wait_until
 from strobe.cli.live import child as children
 from strobe.cli.live import child_log
 from strobe.cli.live import supervisor as supervising
+from strobe.cli.live.notices import timed
 from strobe.cli.live.supervisor import ChildFailed, Supervisor, _with_options
 from strobe.cli.live.up_display import UpDisplay, _rendered
 from strobe.cli.live.up_session import Session
@@ -270,12 +271,13 @@ def test_E12_the_table_has_the_newest_verdict_and_how_many_were_judged(line):
 
 
 def test_E12_each_changed_verdict_is_shown_once(capsys):
-    watch = UpDisplay()
+    watch = UpDisplay(clock_s=lambda: 0.0)
+    time = timed(0.0, "")
     for found in ("800", "800", "790", "780", "800"):
         verdict = ConditionVerdict("holds" if found == "800" else "violated", "800", found)
         watch.show(status_of(conditions=[condition(verdict)]))
     assert capsys.readouterr().err.splitlines() == [
-        "snapshot s7: conserved ✓ 800",
-        "snapshot s7: conserved ✗ 790 ≠ 800",
-        "snapshot s7: conserved ✓ 800",
+        f"{time}snapshot s7: conserved ✓ 800",
+        f"{time}snapshot s7: conserved ✗ 790 ≠ 800",
+        f"{time}snapshot s7: conserved ✓ 800",
     ]
