@@ -17,7 +17,7 @@ from strobe.protocol import Snapshot
 from strobe.runtime.judging.conservation import ConservationCheck
 from strobe.runtime.judging.predicate_verdicts import declared_in, declared_predicates, has_programs, judge_predicate
 from strobe.runtime.judging.questions import Evaluation, Question, Unreadable
-from strobe.runtime.judging.time_limit import TookTooLong, limited
+from strobe.runtime.judging.time_limit import TimeIsUp, limited
 from strobe.runtime.messages.verdicts import ERROR, TEXT_MAX, UNDECIDED, ConditionVerdict
 from strobe.runtime.recovery.trial_restore import DecodedSnapshot, decode
 from strobe.storage.inspection.verification import HOLDS, VIOLATED
@@ -107,7 +107,7 @@ class Evaluator:
             return ConditionVerdict(error.verdict, problem=error.problem)
         except MemoryError:
             return ConditionVerdict(UNDECIDED, problem=_NO_MEMORY)
-        except TookTooLong as error:
+        except TimeIsUp as error:
             return ConditionVerdict(ERROR, problem=f"fails: {explain(error)}")
 
     def _read(self, snapshot_id: str, position: int) -> Snapshot:

@@ -8,18 +8,18 @@ from typing import TypeVar
 Result = TypeVar("Result")
 
 
-class TookTooLong(BaseException):
+class TimeIsUp(BaseException):
     """Raised in the middle of a function; not an Exception, so that few functions catch it."""
 
 
 def limited(timeout_s: float | None, call: Callable[[], Result]) -> Result:
-    """Return the result of `call`; raise TookTooLong after `timeout_s`, unless it runs inside a C function."""
+    """Return the result of `call`; raise TimeIsUp after `timeout_s`, unless it runs inside a C function."""
     if timeout_s is None:
         return call()
     text = f"it took longer than verdict_timeout_s = {timeout_s:g} s"
 
     def ring(_number: int, _frame: FrameType | None) -> None:
-        raise TookTooLong(text)
+        raise TimeIsUp(text)
 
     former = signal.signal(signal.SIGALRM, ring)
     try:

@@ -222,7 +222,7 @@ def test_the_judge_process_compares_snapshots_from_the_store(tmp_path: Path, sto
         ("bytearray(8 << 30)", "conserved: fails: MemoryError ({file}:7, in conserved())"),
         (
             "while True: pass",
-            "conserved: fails: TookTooLong: it took longer than verdict_timeout_s = 0.3 s ({file}:7, in conserved())",
+            "conserved: fails: TimeIsUp: it took longer than verdict_timeout_s = 0.3 s ({file}:7, in conserved())",
         ),
     ],
 )
