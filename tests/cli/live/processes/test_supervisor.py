@@ -246,8 +246,8 @@ def test_options_given_again_take_the_place_of_those_before():
     ]
 
 
-def condition(latest, **changes):
-    return ConditionStatus("conserved", snapshot="s7", latest=latest, **changes)
+def condition(latest, name="conserved", **changes):
+    return ConditionStatus(name, snapshot="s7", latest=latest, **changes)
 
 
 CONDITIONS = {
@@ -259,6 +259,15 @@ CONDITIONS = {
         ConditionVerdict("error", problem="KeyError: 'z'"), error=1
     ),
     "conserved: not judged yet (judged 0 of 0)": condition(None),
+    "no_debt ✓ (judged 2 of 2)": condition(ConditionVerdict("holds"), "no_debt", holds=2),
+    "a.x < 3 ✗ a.x = 4 (judged 1 of 1)": condition(
+        ConditionVerdict("violated", found="a.x = 4"), "a.x < 3", violated=1
+    ),
+    "deadlock ✓ none (judged 1 of 1)": condition(ConditionVerdict("holds"), "deadlock", holds=1),
+    "deadlock: a→b→a (judged 1 of 1)": condition(ConditionVerdict("violated", found="a→b→a"), "deadlock", violated=1),
+    "termination: not terminated; active: a (judged 1 of 1)": condition(
+        ConditionVerdict("not_yet", found="not terminated; active: a"), "termination", not_yet=1
+    ),
 }
 
 

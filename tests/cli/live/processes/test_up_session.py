@@ -165,6 +165,16 @@ def test_a_hanging_coordinator_is_reported_once_and_not_as_restarted(hanging, mo
     assert session._display._notices.lines[1:] == []  # only the end of b is left
 
 
+def test_the_notice_of_a_hanging_coordinator_goes_when_it_is_killed(hanging, monkeypatch):
+    monkeypatch.setattr(sessions, "SILENT_S", 0.0)
+    session = Session(Children(hanging, gone=[[], [EndedChild("coordinator", -9)]]))
+    session._keep_running()
+    assert session._display._notices.matters == {"silence"}
+    monkeypatch.setattr(sessions, "SILENT_S", 60.0)
+    session._keep_running()
+    assert session._display._notices.matters == set()
+
+
 def test_a_briefly_busy_coordinator_is_not_reported(hanging, capsys):
     Session(Children(hanging))._keep_running()
     assert capsys.readouterr().err == ""
@@ -365,3 +375,14 @@ def test_E12_what_an_earlier_coordinator_found_counts_in_the_end(capsys):
     (condition,) = session._status.conditions
     assert (condition.holds, condition.violated, condition.failed) == (2, 1, True)
     assert "conserved ✓ 8 (judged 3 of 3 snapshots, 1 violated, the first s1 with 7 ≠ 8)" in capsys.readouterr().out
+
+
+def test_E12_the_last_line_has_the_reason_for_exit_code_1(capsys):
+    held = ConditionStatus("a.x < 3", latest=ConditionVerdict("holds"), holds=4)
+    broken = ConditionStatus("no_debt", latest=ConditionVerdict("holds"), holds=3, violated=1, violation=VIOLATED)
+    failing = ConditionStatus("odd", latest=ConditionVerdict("error", problem="KeyError"), error=4)
+    Session(Children(answering(status_of(conditions=[held, broken, failing]))))._stop()
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.endswith("; exit code 1: no_debt violated in 1 of 4 snapshots; odd failed on every snapshot")
+    Session(Children(answering(status_of(conditions=[held]))))._stop()
+    assert capsys.readouterr().out.splitlines()[-1].endswith("everything has ended")
