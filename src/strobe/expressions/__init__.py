@@ -2,8 +2,8 @@
 
     condition = parse('a.balance + b.balance < 400 and in_flight("a->b") == 0')
 
-In: the text of a condition, and the scope in which it is evaluated: a cut of a trace, or the state that a breakpoint
-sees. Out: a tree of nodes over the variables of processes and the counts of channels, and its value.
+In: the text of a condition, and the scope in which it is evaluated: a cut of a trace, or the global state of a
+snapshot. Out: a tree of nodes over the variables of processes and the counts of channels, and its value.
 """
 
 from strobe.expressions.evaluation import Scope, evaluate

@@ -13,8 +13,7 @@ import msgspec
 
 from strobe.expressions import Expression, ExpressionError, Value
 from strobe.expressions.evaluation import leaves
-from strobe.expressions.naming import name_of, unknown_name
-from strobe.expressions.nodes import EVENTS, IN_FLIGHT, RECEIVED, Count, Variable
+from strobe.expressions.nodes import EVENTS, IN_FLIGHT, RECEIVED, Count, Variable, name_of, unknown_name
 from strobe.invariants.global_state import SHOWN_MAX, GlobalState
 
 _VALUES_SHOWN_MAX = 8

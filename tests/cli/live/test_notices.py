@@ -5,7 +5,7 @@ from tests.cli.live.processes.test_supervisor import condition
 
 from strobe.cli.live.notices import EVENTS_SHOWN, Notices, timed
 from strobe.cli.live.up_display import UpDisplay
-from strobe.runtime.coordinator.trouble_times import TroubleTimes
+from strobe.runtime.coordinator.health_monitor import TroubleTimes
 from strobe.runtime.messages.api_documents import Trouble
 from strobe.runtime.messages.verdicts import ConditionVerdict
 

@@ -8,8 +8,7 @@ from strobe.causality.lattice.run import TraceRun
 from strobe.causality.lattice.variables import KnownStates, Variables
 from strobe.expressions import parse
 from strobe.expressions.evaluation import fold, leaves, operands_of, pushed_down
-from strobe.expressions.naming import name_of
-from strobe.expressions.nodes import Count, Expression, Literal, Operation, Variable
+from strobe.expressions.nodes import Count, Expression, Literal, Operation, Variable, name_of
 from strobe.expressions.values import Value, is_true
 
 

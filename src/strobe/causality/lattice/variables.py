@@ -19,8 +19,7 @@ from strobe.causality.lattice.run import TraceRun
 from strobe.causality.trace_tables import RECORD, ChannelLines
 from strobe.causality.trace_tables import SEND as SEND_LINE
 from strobe.expressions.evaluation import leaves
-from strobe.expressions.naming import unknown_name
-from strobe.expressions.nodes import EVENTS, RECEIVED, SENT, Count, Expression, ExpressionError, Variable
+from strobe.expressions.nodes import EVENTS, RECEIVED, SENT, Count, Expression, ExpressionError, Variable, unknown_name
 from strobe.expressions.values import Value
 
 KnownStates = Mapping[str, Sequence[Value]]
