@@ -16,6 +16,7 @@ from pathlib import Path
 from bench.figures import Figure, at_least, at_most, shown
 from bench.live.contest import Pair, PeerPair, StrobePair, Turn, Turns, others_cores, take_turns
 from bench.live.live_systems import RELAYS
+from strobe.cli.live.child import COORDINATOR
 from strobe.runtime.api.client import Client
 from strobe.runtime.messages.api_documents import COMMITTED
 
@@ -248,12 +249,14 @@ def _verdict_figures(folder: Path) -> list[Figure]:
         chains = {
             name: stack.enter_context(StrobePair(folder / f"verdicts-{name}", name, between=RELAYS)) for name in systems
         }
+        started_ns = _judge_ns(chains["judged"])
         for number in range(_VERDICT_ROUNDS):
             for name in sorted(systems, reverse=bool(number % 2)):
                 with Snapshots(chains[name].supervisor.client, 0.1) as snapshots:
                     systems[name].append(chains[name].turn(_VERDICT_TURN_S))
                 _count(snapshots)
         conditions = chains["judged"].supervisor.client.status().conditions
+        judge_ns = _judge_ns(chains["judged"]) - started_ns
     if any(condition.failed for condition in conditions):
         print(f"what is measured is wrong: {conditions}", file=sys.stderr)
     throughput, cpu = (systems["judged"].against(systems["chain"], what) for what in ("messages_per_s", "cpu_ns"))
@@ -263,7 +266,15 @@ def _verdict_figures(folder: Path) -> list[Figure]:
         at_least(f"throughput with {what}, on against off", throughput, "x", 0.95, COMMAND),
         shown(f"CPU of a message with {what}, on against off", cpu, "x", COMMAND),
         shown("snapshots judged, of those that committed", judged / committed, "x", COMMAND),
+        shown("CPU of the judge, 5 conditions", judge_ns / 1e6 / max(1, conditions[0].judged), "ms/snapshot", COMMAND),
     ]
+
+
+def _judge_ns(chain: StrobePair) -> int:
+    """Return the CPU time of the judge's main thread so far; the judge is the only child of the coordinator."""
+    coordinator = chain.supervisor.pid(COORDINATOR)
+    (judge,) = Path(f"/proc/{coordinator}/task/{coordinator}/children").read_text().split()
+    return int(Path(f"/proc/{judge}/schedstat").read_text().split()[0])
 
 
 def _gap_figures(folder: Path) -> list[Figure]:
