@@ -116,7 +116,8 @@ class UpDisplay:
         return True
 
     def _show_troubles(self, troubles: list[Trouble]) -> None:
-        """Show each trouble while it lasts; its duration changes all the time. The table has blocked processes itself."""
+        """Show each trouble while it lasts; its duration changes all the time."""
+        # The table shows blocked processes itself, with the time.
         shown = [one for one in troubles if self._live is None or one.kind != "blocked"]
         lasting = {_TROUBLE + trouble.matter: trouble for trouble in shown}
         for matter in sorted(self._notices.matters):
