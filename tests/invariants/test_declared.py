@@ -132,7 +132,7 @@ def test_a_condition_sees_fields_and_counts(condition: str, holds: bool) -> None
 
 def test_a_violated_condition_shows_the_values_in_it() -> None:
     found = violation('a.balance >= 0 and in_flight("a->b") < 2 and a.limit == null', state(-3))
-    assert found == "a.balance = -3, in_flight(a->b) = 2, a.limit = null"
+    assert found == 'a.balance = -3, in_flight("a->b") = 2, a.limit = null'
 
 
 def test_a_condition_reads_structs_dataclasses_dicts_and_keyed_states() -> None:
@@ -150,7 +150,7 @@ def test_a_condition_reads_structs_dataclasses_dicts_and_keyed_states() -> None:
     ("condition", "column", "problem"),
     [
         ("a.balance >= 0 and c.balance >= 0", 20, "the system has no process 'c'; there are: a, b"),
-        ('in_flight("a->c") == 0', 1, "the system has no channel 'a->c'; did you mean 'a->b'?"),
+        ('in_flight("a->c") == 0', 1, "the system has no channel 'a->c'; did you mean in_flight(\"a->b\")?"),
         ("events(c) > 0", 1, "the system has no process 'c'"),
         ("a.balance >=", 13, "a value is missing here"),
         ("a.balance + 1", 11, "this is a value, not a condition"),
