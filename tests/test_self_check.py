@@ -9,6 +9,7 @@ import pytest
 
 from strobe.declarations import Waits
 from strobe.errors import UsageError, UserCodeFailed
+from strobe.invariants import GlobalState
 from strobe.keyed_state import KeyedState
 from strobe.process import Process, System
 from strobe.protocol import Fragment, LocalState, Snapshot, SnapshotId, View
@@ -158,6 +159,31 @@ def test_a_conserved_function_that_fails_is_a_mistake() -> None:
 def test_a_conserved_function_that_returns_nothing_is_a_mistake() -> None:
     (found,) = mistakes(Branch(), conserved=lambda states, messages: None)
     assert "returned None; return the value that must not change" in found
+
+
+def test_an_invariant_that_fails_or_returns_nothing_is_a_mistake() -> None:
+    def fails(snapshot: GlobalState) -> bool:
+        return bool(1 // 0)
+
+    def forgets(snapshot: GlobalState) -> Any:
+        pass
+
+    first, second = mistakes(Branch(), invariants=[fails, forgets])
+    assert first.startswith("the invariant fails: ZeroDivisionError")
+    assert f"{Path(__file__).name}:{fails.__code__.co_firstlineno + 1}, in fails()" in first
+    assert "returned None; return True if it holds, else False or a text that explains" in second
+
+
+def test_a_condition_on_an_unknown_field_is_a_mistake_with_its_place() -> None:
+    (found,) = mistakes(Branch(), invariants=["1 < 2 and a.balnce >= 0"])
+    assert "column 11: the state of a (Account) has no field 'balnce'; did you mean 'balance'?" in found
+
+
+def test_an_invariant_need_not_hold_before_the_start() -> None:
+    def is_rich(snapshot: GlobalState) -> bool:
+        return bool(snapshot.states["a"].balance > 5)
+
+    assert mistakes(Branch(5), invariants=["a.balance > 5", is_rich]) == []
 
 
 def test_the_same_mistake_of_several_processes_is_named_once() -> None:

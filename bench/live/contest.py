@@ -131,11 +131,10 @@ class Pair(AbstractContextManager["Pair"]):
 class StrobePair(Pair):
     """A system of bench/live_systems.py under a coordinator that takes snapshots on demand."""
 
-    def __init__(self, folder: Path, system: str, options: Sequence[str] = ()) -> None:
+    def __init__(self, folder: Path, system: str, options: Sequence[str] = (), between: Sequence[str] = ()) -> None:
         super().__init__(folder)
-        self.supervisor = supervise(
-            f"bench.live.live_systems:{system}", folder / "store", ("source", "target"), options
-        )
+        processes = ("source", *between, "target")
+        self.supervisor = supervise(f"bench.live.live_systems:{system}", folder / "store", processes, options)
 
     def start(self) -> None:
         self.supervisor.start()

@@ -2,6 +2,7 @@
 
 import statistics
 import time
+from itertools import pairwise
 
 import msgspec
 
@@ -12,6 +13,7 @@ from strobe import Channel, Process, System
 LOOK_EVERY_S = 0.01
 MESH_EVERY_S = 0.1
 BATCH = 256
+RELAYS = ("first", "second")
 WATCHED = 255  # the first of every 256 messages is measured
 
 
@@ -166,6 +168,21 @@ class Pong(Measured):
         ctx.send(ctx.outputs[0], message)
 
 
+class Relay(Measured):
+    """Passes every message on."""
+
+    def receive(self, ctx, channel, message):
+        self.messages += 1
+        ctx.send(ctx.outputs[0], message)
+
+
+class WaitingRelay(Relay):
+    """A relay that declares that it waits for nothing, so that every snapshot is searched for deadlocks."""
+
+    def waits_for(self):
+        return None
+
+
 class Member(Process):
     """One of many processes that send each other small messages."""
 
@@ -200,14 +217,31 @@ def _mesh(size):
     return System({name: Member(name) for name in names}, channels, [Parcel])
 
 
+def _chain(relay, **options):
+    """Return four processes: a source, two that pass every message on, and a target."""
+    names = ("source", *RELAYS, "target")
+    processes = {"source": Pump(), **{name: relay() for name in RELAYS}, "target": Drain()}
+    return System(processes, [Channel(*ends) for ends in pairwise(names)], [Parcel], **options)
+
+
 def _sent_and_received(states, messages):
-    """Return the conserved quantity: everything sent was received, or is in flight."""
+    """Return the conserved quantity: each relay sends what it receives, and everything else is in flight."""
     return states["source"].messages - states["target"].messages - len(messages)
 
 
+def _counts_are_right(snapshot):
+    """What the target has counted is what has been received."""
+    return snapshot.states["target"].messages == snapshot.received["second->target"]
+
+
 pair = _pair(Drain())
-judged = _pair(Drain(), conserved=_sent_and_received)
 batches = _pair(BatchDrain(), BatchPump())
+chain = _chain(Relay)
+judged = _chain(
+    WaitingRelay,
+    conserved=_sent_and_received,
+    invariants=[_counts_are_right, "target.messages <= source.messages", 'received("first->second") <= first.messages'],
+)
 plain = _pair(Drain(), protocol=PlainFraming.name)
 watched = _pair(WatchedDrain())
 ring = System(

@@ -7,6 +7,7 @@ from strobe.errors import StrobeError
 
 if TYPE_CHECKING:
     from strobe.declarations import Declares, Waits
+    from strobe.invariants import GlobalState
     from strobe.keyed_state import KeyedState
     from strobe.process import Channel, Context, Process, System
     from strobe.request_reply import Reply, Request, Requests, reply
@@ -16,6 +17,7 @@ __all__ = [
     "Channel",
     "Context",
     "Declares",
+    "GlobalState",
     "KeyedState",
     "Node",
     "Process",
@@ -31,6 +33,7 @@ __all__ = [
 
 _ELSEWHERE = {
     "Declares": "strobe.declarations",
+    "GlobalState": "strobe.invariants",
     "KeyedState": "strobe.keyed_state",
     "Node": "strobe.runtime.node.own_loop",
     "Reply": "strobe.request_reply",

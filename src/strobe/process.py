@@ -23,6 +23,7 @@ from strobe.handlers import (
     check_properties,
     location,
 )
+from strobe.invariants import DeclaredInvariant, GlobalState, declared_invariants
 from strobe.known_fields import require_known
 from strobe.message_types import MessageTypes
 from strobe.migrations import refuse_migrations
@@ -227,8 +228,9 @@ class System:
     """Processes, channels, message types and a protocol.
 
     `conserved(states, messages)` is an optional function of all process states and all messages in flight. Its value
-    must never change, for example the total amount of money. It is checked on every snapshot, in the simulator and live
-    (E12).
+    must never change, for example the total amount of money. `invariants` are what must hold at every moment: functions
+    `holds(snapshot)` of a `GlobalState`, which return True, or False or a text that explains; or conditions such as
+    "a.balance >= 0" (docs/expressions.md). Both are checked on every snapshot, in the simulator and live (E12).
 
     `sources` and `sinks` connect live processes to the outside (R2). A record of a source is received like a message,
     under the source's name instead of a channel. `hash` applies to every channel without its own.
@@ -247,6 +249,7 @@ class System:
         sources: Mapping[str, Source] | None = None,
         sinks: Mapping[str, Sink] | None = None,
         hash: str = "xxh3",  # noqa: A002
+        invariants: Sequence[Callable[[GlobalState], bool | str] | str] = (),
     ) -> None:
         _check_arguments(processes, channels, messages)
         self.processes = dict(processes)
@@ -262,6 +265,9 @@ class System:
             check_process(f"process {name!r}", process)
         if conserved is not None:
             check_function(f"`conserved` ({_name_of(conserved)})", conserved, CONSERVED)
+        self.invariants: tuple[DeclaredInvariant, ...] = declared_invariants(
+            invariants, self.processes, [channel.id for channel in self.channels]
+        )
         self.message_types = MessageTypes(self.messages)
         self.decoder = self.message_types.decoder
         self.message_rules = message_rules(self.messages)
@@ -275,6 +281,12 @@ class System:
         if value is None:
             raise UsageError("`conserved` returned None; return the value that must not change")
         return value
+
+    def initial_state(self, states: Mapping[str, Any]) -> GlobalState:
+        """Return the global state before anything has run: these states, and nothing in flight."""
+        nothing = dict.fromkeys((channel.id for channel in self.channels), 0)
+        in_flight: dict[str, list[Any]] = {channel.id: [] for channel in self.channels}
+        return GlobalState(dict(states), in_flight, dict.fromkeys(states, 0), nothing, dict(nothing))
 
     def decode_recorded(self, body: bytes | memoryview) -> list[Any]:
         """Return the messages in the body of a frame from a snapshot.

@@ -66,7 +66,7 @@ class _Found(Exception):
 
 
 def check_system(system: System, leave_out: Collection[str] = ()) -> Checked:
-    """Check every process of `system`, except those in `leave_out`, and its `conserved` function."""
+    """Check every process of `system`, except those in `leave_out`, and what is declared of all of them."""
     mistakes = _shared(system, leave_out)
     unchecked: list[str] = []
     states: dict[str, Any] = {}
@@ -77,13 +77,33 @@ def check_system(system: System, leave_out: Collection[str] = ()) -> Checked:
             unchecked += found.unchecked
             if found.state is not None:
                 states[name] = found.state
-    if system.conserved is not None and len(states) == len(system.processes):
-        try:
-            what = f"the function `conserved` of the system{_at(system, 'conserved')}"
-            _attempt(what, lambda: system.conserved_value(states, []))
-        except _Found as error:
-            mistakes.append(Mistake("", str(error)))
+    mistakes += _mistakes_of_system(system, states)
     return Checked(tuple(mistakes), tuple(unchecked))
+
+
+def _mistakes_of_system(system: System, states: dict[str, Any]) -> Iterator[Mistake]:
+    """Yield the mistakes in `conserved` and in the invariants, called with the initial states.
+
+    Functions need the states of all processes. Whether an invariant holds is not asked: `start` has not run.
+    """
+    initial = system.initial_state(states)
+    checks: list[tuple[str, Callable[[], Any]]] = [
+        ("", lambda one=one: one.check(states))  # type: ignore[misc]
+        for one in system.invariants
+    ]
+    if len(states) == len(system.processes):
+        if system.conserved is not None:
+            what = f"the function `conserved` of the system{_at(system, 'conserved')}"
+            checks.append((what, lambda: system.conserved_value(states, [])))
+        checks += [
+            (f"the invariant {one.name}", lambda one=one: one.violation(initial))  # type: ignore[misc]
+            for one in system.invariants
+        ]
+    for what, check in checks:
+        try:
+            _attempt(what, check)
+        except _Found as error:
+            yield Mistake("", str(error))
 
 
 def check_process(system: System, name: str) -> Checked:
@@ -188,7 +208,8 @@ def _attempt(what: str, action: Callable[[], Result]) -> Result:
     except RAISED as error:
         if not is_failure(error):
             raise
-        raise _Found(f"{what}: {explain(error)}" if what else explain(error)) from error
+        text = explain(error)
+        raise _Found(f"{what}: {text}" if what and not text.startswith(what) else text) from error
 
 
 def _copy(process: Process) -> tuple[Process | None, str]:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from tests.causality.brute_force import consistent_cuts_below
 from tests.causality.strategies import Run, runs
 
-from strobe.causality.expressions import evaluate, parse
-from strobe.causality.expressions.values import Value
 from strobe.causality.trace import Trace
 from strobe.causality.trace_lines import Receive, Record, Send, header_of
+from strobe.expressions import evaluate, parse
+from strobe.expressions.values import Value
 from strobe.protocol.values.view import ChannelSpec, View
 
 LITERALS = ["0", "1", "2", "true", "null", '"up"']

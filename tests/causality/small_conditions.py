@@ -13,12 +13,12 @@ from tests.causality.small_lattices import random_trace
 from tests.causality.strategies import cut_off
 
 from strobe.causality.cuts import latest_consistent_cut
-from strobe.causality.expressions import evaluate, parse
-from strobe.causality.expressions.nodes import Expression
-from strobe.causality.expressions.values import Value
 from strobe.causality.lattice import Detection, definitely, possibly
 from strobe.causality.trace import EventRef, Trace
 from strobe.causality.trace_lines import Receive, Send
+from strobe.expressions import evaluate, parse
+from strobe.expressions.nodes import Expression
+from strobe.expressions.values import Value
 
 POOLS: list[list[Value]] = [
     [0, 1, 2],

@@ -25,7 +25,6 @@ from tests.causality.strategies import traces
 
 from strobe.causality.clocks import vector_clocks
 from strobe.causality.cuts import is_consistent
-from strobe.causality.expressions.values import Value
 from strobe.causality.lattice import compiled as compiling
 from strobe.causality.lattice import consistent_cuts, count_cuts, definitely, detection, enumeration, paths, possibly
 from strobe.causality.lattice.conditions import Condition
@@ -35,6 +34,7 @@ from strobe.causality.lattice.run import TraceRun, clock_table
 from strobe.causality.trace import Trace
 from strobe.causality.trace_lines import Internal, Receive, Record, Send, TraceStart, header_of
 from strobe.errors import MissingExtra, UsageError
+from strobe.expressions.values import Value
 from strobe.protocol.values.view import ChannelSpec, View
 
 

@@ -26,6 +26,9 @@ class Ledger(msgspec.Struct):
     balance: int = 0
     seen: int = 0
     names: list[str] = []
+
+def forgets(snapshot):
+    pass
 """
 HANDLERS = {
     "start": ["def start(self, ctx):", "    ctx.set_timer('tick', 0.01)"],
@@ -236,6 +239,14 @@ MISTAKES: dict[str, Mistake] = {
         1,
         r"`conserved` of the system \(mine\.py:\d+\): ZeroDivisionError",
         options="conserved=lambda states, messages: 1 / 0",
+    ),
+    "an invariant without return": Mistake(
+        1,
+        r"the invariant forgets \(mine\.py:\d+\) returned None; return True if it holds",
+        options="invariants=[forgets]",
+    ),
+    "a condition on an unknown process": Mistake(
+        2, r"column 1: in `invariants`: the system has no process 'nobody'", options="invariants=['nobody.x > 0']"
     ),
     "conserved of one parameter": Mistake(
         2, r"`conserved` .*takes \(states\) \(mine\.py:\d+\)", options="conserved=lambda states: 1"

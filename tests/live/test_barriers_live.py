@@ -16,9 +16,9 @@ NAMES = ("read", "split-1", "split-2", "count-1", "count-2", "sum")
 
 def check(system, snapshot):
     """Assert that every word read is counted once or in flight; return the number of counted words."""
-    states, messages = decode_snapshot(system, snapshot)
-    assert system.conserved(states, messages) == (0, 0)
-    return sum(states["sum"].counts.values())
+    words = decode_snapshot(system, snapshot)
+    assert system.conserved(words.states, words.messages) == (0, 0)
+    return sum(words.states["sum"].counts.values())
 
 
 @pytest.mark.parametrize("name", ["wordcount", "wordcount_unaligned", "wordcount_timed"])

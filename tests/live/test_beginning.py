@@ -108,7 +108,8 @@ def test_R2_before_the_first_snapshot_a_rollback_reads_all_input_again(tmp_path,
     ]
     names: dict = {"__name__": "shop"}
     exec(SHOP, names)
-    states, in_flight = decode_snapshot(names["shop"], snapshot)
+    shop = decode_snapshot(names["shop"], snapshot)
+    states, in_flight = shop.states, shop.messages
     receipts = sum(isinstance(message, names["Receipt"]) for message in in_flight)
     assert states["till"].sold == ORDERS == states["clerk"].sold + receipts
     assert states["till"].answered + len(in_flight) == ORDERS

@@ -66,8 +66,22 @@ class Deadlock(msgspec.Struct, frozen=True):
         waiting = f"; waiting for them: {listed(behind)}" if behind else ""
         return f"deadlocked: {knots}{waiting}{'; ' + apart if self.until_timeout else ''}"
 
+    def brief(self) -> str:
+        """Return the cores alone, for a table: `a→b→a`; empty if no process is deadlocked."""
+        shown = []
+        for core in self.cores[:NAMED_MAX]:
+            if self._is_cycle(core):
+                shown.append("→".join((*core[:NAMED_MAX], "..." if len(core) > NAMED_MAX else core[0])))
+            else:
+                shown.append(f"{listed(core)} wait for each other")
+        behind = len(set(self.waits) - {process for core in self.cores for process in core})
+        return ", ".join(shown) + (f" and {behind} waiting for them" if behind else "")
+
+    def _is_cycle(self, core: tuple[str, ...]) -> bool:
+        return all(following in self.waits[process] for process, following in _around(core))
+
     def _core(self, core: tuple[str, ...]) -> str:
-        if all(following in self.waits[process] for process, following in _around(core)):
+        if self._is_cycle(core):
             return " waits for ".join((*core[:NAMED_MAX], "..." if len(core) > NAMED_MAX else core[0]))
         return f"{listed(core)} wait for each other"
 

@@ -26,9 +26,9 @@ class CoordinatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
 
     `listen` is for nodes, `api` for people and programs; port 0 is any free one. A snapshot is taken every `interval_s`
     (0: only on demand). A node that sends nothing for `silence_s` counts as failed. A node that causes more than
-    `rollbacks_max` rollbacks within `rollback_window_s` is stopped, and the whole system with it. The declared
-    condition (`conserved`) is judged on every snapshot in a separate process, which is killed if one snapshot takes
-    longer than `verdict_timeout_s`, and may use `verdict_bytes_max` of memory.
+    `rollbacks_max` rollbacks within `rollback_window_s` is stopped, and the whole system with it. What the system
+    declares is judged on every snapshot in a separate process, in which one condition may take `verdict_timeout_s`, and
+    which may use `verdict_bytes_max` of memory.
     """
 
     listen: str = "127.0.0.1:7400"

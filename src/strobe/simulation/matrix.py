@@ -2,6 +2,7 @@
 
 import msgspec
 
+from strobe.invariants import GlobalState
 from strobe.process import Channel, Context, Process, System
 from strobe.protocol import PROTOCOLS
 from strobe.simulation.checkers import all_checkers
@@ -19,6 +20,7 @@ class Coins(msgspec.Struct):
 
 class Purse(msgspec.Struct):
     coins: int
+    paid: int = 0
 
 
 class Payer(Process):
@@ -38,6 +40,7 @@ class Payer(Process):
         amount = ctx.random.randint(0, self.purse.coins // 8)
         self.purse.coins -= amount
         if ctx.outputs:
+            self.purse.paid += 1
             ctx.send(ctx.random.choice(ctx.outputs), Coins(amount))
         else:
             self.purse.coins += amount
@@ -53,6 +56,12 @@ class Payer(Process):
         self.purse = state
 
 
+def every_payment_is_counted(snapshot: GlobalState) -> bool:
+    """The payments that the purses count are those sent on the channels."""
+    counted: int = sum(purse.paid for purse in snapshot.states.values())
+    return counted == sum(snapshot.sent.values())
+
+
 def payers(mutant: Mutant) -> System:
     """Return the system for a mutant: three processes that pay each other; for barriers, a diamond."""
     barriers = PROTOCOLS[mutant.protocol].barriers
@@ -66,7 +75,9 @@ def payers(mutant: Mutant) -> System:
     # Nothing flows back to the first process of the diamond, so it needs enough coins. And no queue may grow for ever,
     # or no barrier would get through it.
     processes = {name: Payer(10**12 if name == "a" else 100, 0.0025) if barriers else Payer() for name in names}
-    return System(processes, [Channel(*pair) for pair in pairs], [Coins], mutant.protocol, conserved)
+    invariants = [every_payment_is_counted] if mutant.invariants else []
+    channels = [Channel(*pair) for pair in pairs]
+    return System(processes, channels, [Coins], mutant.protocol, conserved, invariants=invariants)
 
 
 def run_mutant(mutant: Mutant, seed: int) -> set[str]:

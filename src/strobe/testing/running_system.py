@@ -150,7 +150,7 @@ class RunningSystem:
         if decoded.findings:
             first = decoded.findings[0]
             raise UsageError(f"snapshot {snapshot_id} cannot be decoded: {first.subject}: {first.problem}")
-        return TakenSnapshot(snapshot_id, decoded.states, decoded.messages)
+        return TakenSnapshot(snapshot_id, decoded.state.states, decoded.state.messages)
 
     def _keep_running(self) -> None:
         while not self._ending.wait(TICK_S):

@@ -29,7 +29,9 @@ def test_its_commands_run_and_print_what_it_shows(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("examples").symlink_to(REPOSITORY / "examples")
     first, second = (line.split()[1:] for line in blocks("sh")[0].splitlines())
-    assert run(*first).code == 0
+    simulated = run(*first)
+    assert simulated.code == 1
+    assert "deadlock: p0→p4→p3→p2→p1→p0" in simulated.out
     result = run(*second)
     assert result.code == 1
     assert "\n".join(result.out.splitlines()[1:]) in PAGE
@@ -38,7 +40,9 @@ def test_its_commands_run_and_print_what_it_shows(tmp_path, monkeypatch):
 def test_its_clerks_are_deadlocked(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("clerks.py").write_text(blocks("python")[0])
-    assert run("simulate", "clerks.py:clerks", "--snapshots", "3", "--faults", "none", "--store", "store").code == 0
+    simulated = run("simulate", "clerks.py:clerks", "--snapshots", "3", "--faults", "none", "--store", "store")
+    assert simulated.code == 1
+    assert "deadlock: a→b→a" in simulated.out
     result = run("snapshot", "predicates", "--store", "store")
     assert result.code == 1
     assert "a waits for b waits for a" in result.out

@@ -68,6 +68,20 @@ def test_a_system_file_is_read(write):
     assert "9 passed" in result.out
 
 
+def test_a_system_file_declares_invariants(write):
+    write("def no_debt(snapshot): return all(one.balance >= 0 for one in snapshot.states.values())", "sound.py")
+    declared = """invariants = ["sound:no_debt", "a.balance + b.balance <= 500"]\n"""
+    write(declared + TOPOLOGY, "system.toml")
+    result = simulate("system.toml")
+    assert (result.code, "10 passed: " in result.out, ", invariants, " in result.out) == (0, True, True)
+    write(declared.replace("b.balance", "c.balance") + TOPOLOGY, "system.toml")
+    result = simulate("system.toml")
+    assert result.code == 2
+    assert "system.toml: the expression is wrong at column 13: in `invariants`: the system has no process 'c'" in (
+        " ".join(result.err.split())
+    )
+
+
 def test_P1_a_system_file_selects_the_hash_of_its_channels(write):
     path = write('hash = "blake3"\n' + TOPOLOGY + 'hash = "xxh3"\n', "system.toml")
     result = simulate("system.toml")

@@ -1,4 +1,4 @@
-"""Verdicts on `conserved`: its value is compared with the reference; every failure is a verdict too (E12)."""
+"""Verdicts on what a system declares: every condition is judged by itself, and every failure is a verdict too (E12)."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -12,7 +12,8 @@ from strobe.errors import SnapshotNotFound
 from strobe.process import System
 from strobe.protocol import Snapshot, View
 from strobe.runtime.connectors.system_file import ProgramWithOwnLoop
-from strobe.runtime.judging.evaluation import ConservationCheck, Question, conditions_of
+from strobe.runtime.judging.evaluation import Evaluator, conditions_of
+from strobe.runtime.judging.questions import Question
 from strobe.runtime.messages.verdicts import ConditionVerdict
 
 TOTAL = 17
@@ -37,11 +38,22 @@ class Shelf:
 def judge(system: System, *snapshots: Snapshot, **more: Any) -> list[ConditionVerdict]:
     """Judge these snapshots in order; the first is the oldest."""
     shelf = Shelf(*snapshots)
-    conservation = ConservationCheck(system, shelf.load)
-    return [
-        conservation.judge(shelf.question(position, reference=("snapshot 0", 0) if position else None, **more))
+    evaluator = Evaluator(system, shelf.load)
+    questions = [
+        shelf.question(position, reference=("snapshot 0", 0) if position else None, **more)
         for position in shelf.snapshots
     ]
+    return [verdicts(evaluator, question)["conserved"] for question in questions]
+
+
+def verdicts(evaluator: Evaluator, question: Question) -> dict[str, ConditionVerdict]:
+    """Return all verdicts on one snapshot."""
+    found: dict[str, ConditionVerdict] = {}
+    for evaluation in evaluator.judge(question):
+        assert evaluation.snapshot == question.snapshot
+        found |= evaluation.verdicts
+    assert evaluation.running == ""
+    return found
 
 
 def test_an_unchanged_value_holds_and_a_changed_value_is_violated() -> None:
@@ -68,28 +80,31 @@ def test_the_initial_state_of_a_program_with_its_own_loop_is_unknown() -> None:
 def test_a_restarted_judge_reads_the_reference_from_the_store() -> None:
     shelf = Shelf(taken(1), taken(2, balance=9))
     question = shelf.question(1, reference=("snapshot 0", 0))
-    assert ConservationCheck(bank(), shelf.load).judge(question) == ConditionVerdict("violated", "17", "16")
+    assert verdicts(Evaluator(bank(), shelf.load), question)["conserved"] == ConditionVerdict("violated", "17", "16")
 
 
 def test_a_removed_reference_is_replaced_by_the_first_judged_snapshot() -> None:
     shelf = Shelf(taken(1), taken(2, balance=9), taken(3, balance=8))
     del shelf.snapshots[0]
-    conservation = ConservationCheck(bank(), shelf.load)
-    verdicts = [conservation.judge(shelf.question(place, reference=("snapshot 0", 0))) for place in (1, 2)]
-    assert verdicts == [ConditionVerdict("holds", "16", "16"), ConditionVerdict("violated", "16", "15")]
+    evaluator = Evaluator(bank(), shelf.load)
+    questions = [shelf.question(place, reference=("snapshot 0", 0)) for place in (1, 2)]
+    assert [verdicts(evaluator, question)["conserved"] for question in questions] == [
+        ConditionVerdict("holds", "16", "16"),
+        ConditionVerdict("violated", "16", "15"),
+    ]
 
 
 def test_each_generation_has_its_own_reference() -> None:
     shelf = Shelf(taken(1), taken(2, balance=20), taken(3, balance=20), taken(4))
-    conservation = ConservationCheck(bank(), shelf.load)
-    questions = [(0, 0, None), (1, 1, None), (2, 1, ("snapshot 1", 1)), (3, 0, ("snapshot 0", 0))]
-    verdicts = [conservation.judge(shelf.question(p, generation=g, reference=r)).verdict for p, g, r in questions]
-    assert verdicts == ["holds"] * 4
+    evaluator = Evaluator(bank(), shelf.load)
+    asked = [(0, 0, None), (1, 1, None), (2, 1, ("snapshot 1", 1)), (3, 0, ("snapshot 0", 0))]
+    questions = [shelf.question(p, generation=g, reference=r) for p, g, r in asked]
+    assert [verdicts(evaluator, question)["conserved"].verdict for question in questions] == ["holds"] * 4
 
 
 def test_a_snapshot_that_was_removed_is_undecided() -> None:
     shelf = Shelf()
-    verdict = ConservationCheck(bank(), shelf.load).judge(shelf.question(7))
+    verdict = verdicts(Evaluator(bank(), shelf.load), shelf.question(7))["conserved"]
     assert verdict.verdict == "undecided"
     assert "snapshot 7 cannot be read" in verdict.problem
     assert "was removed" in verdict.problem

@@ -33,17 +33,37 @@ def test_every_snapshot_counts_once() -> None:
     assert (status.violation_snapshot, status.violation) == ("s2", VIOLATED)
 
 
-def test_a_violation_is_logged_every_time_and_a_failure_once() -> None:
-    _, stream = verdicts_on(HOLDS, HOLDS, VIOLATED, WORSE, ERROR, ERROR, UNDECIDED, HOLDS)
-    lines = [line.partition(" ")[2] for line in stream.getvalue().splitlines()]
-    assert lines == [
+def logged(*given: ConditionVerdict) -> list[str]:
+    _, stream = verdicts_on(*given)
+    return [line.partition(" ")[2] for line in stream.getvalue().splitlines()]
+
+
+def test_a_violation_is_logged_when_it_begins_and_when_it_is_over() -> None:
+    assert logged(HOLDS, HOLDS, VIOLATED, WORSE, ERROR, ERROR, UNDECIDED, VIOLATED, HOLDS, HOLDS, WORSE) == [
         "holds condition=conserved snapshot=s1 found=8",
         "warning: violated condition=conserved snapshot=s3 found=7 expected=8",
-        "warning: violated condition=conserved snapshot=s4 found=6 expected=8",
         "warning: not judged condition=conserved snapshot=s5 reason=\"KeyError: 'z' (bank.py:3, in total())\"",
         'warning: not judged condition=conserved snapshot=s7 reason="it was removed"',
-        "holds condition=conserved snapshot=s8 found=8",
+        "holds again condition=conserved snapshot=s9 found=8 expected=8 violated_since=s3",
+        "warning: violated condition=conserved snapshot=s11 found=6 expected=8",
     ]
+
+
+def test_a_fact_is_logged_when_it_changes() -> None:
+    not_yet, holds = ConditionVerdict("not_yet", found="active: a"), ConditionVerdict("holds", found="terminated")
+    assert logged(not_yet, not_yet, holds, holds, not_yet) == [
+        'does not hold yet condition=conserved snapshot=s1 found="active: a"',
+        "holds condition=conserved snapshot=s3 found=terminated",
+        'does not hold yet condition=conserved snapshot=s5 found="active: a"',
+    ]
+    (status,) = verdicts_on(not_yet, holds)[0].status(pending=False)
+    assert (status.judged, status.failed, status.not_yet) == (2, False, 1)
+
+
+def test_a_condition_that_only_a_snapshot_declares_is_counted_from_then_on() -> None:
+    noted, _ = verdicts_on(HOLDS)
+    noted.note("s2", {"deadlock": ConditionVerdict("violated", found="a→b→a")})
+    assert [(one.name, one.failed) for one in noted.status(pending=False)] == [("conserved", False), ("deadlock", True)]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from strobe.process import Process, System
 from strobe.protocol import Snapshot
 from strobe.protocol.coordinator.messages import RestoreRefused, SnapshotChosen
 from strobe.runtime.recovery.restore_point import choose
-from strobe.runtime.recovery.trial_restore import conserved_value, trial_restore
+from strobe.runtime.recovery.trial_restore import conserved_value, decode, trial_restore
 from strobe.simulation.restorable import restore_state
 from strobe.storage import Store
 from strobe.storage.content.state_codec import captured_state
@@ -98,7 +98,8 @@ def test_R3_invariants_are_evaluated_on_migrated_states() -> None:
     def total(states: Any, messages: Any) -> int:
         return int(states["a"].cents + states["b"]["ada"].cents)
 
-    assert conserved_value(system(*new(), conserved=total), stored(*OLD))[0] == 1200
+    declared = system(*new(), conserved=total)
+    assert conserved_value(declared, decode(declared, stored(*OLD)))[0] == 1200
 
 
 @pytest.mark.parametrize("fork", [False, True])

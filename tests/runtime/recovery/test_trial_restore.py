@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from tests.storage.samples import frame, frontier
 
+from strobe.invariants import GlobalState
 from strobe.keyed_state import KeyedState
 from strobe.process import Channel, Process, System
 from strobe.protocol import ChannelSpec, Fragment, Frontier, InFlight, LocalState, Snapshot, SnapshotId, View
@@ -394,6 +395,31 @@ def test_a_conserved_value_must_equal_that_of_the_oldest_valid_snapshot(store: S
     assert [str(finding) for finding in verified.findings] == [
         f"conserved: is 18, and was 17 in {first}, the oldest snapshot that verifies [invariant]"
     ]
+
+
+def no_debt(snapshot: GlobalState) -> bool | str:
+    balance = snapshot.states["a"].balance
+    return balance >= 0 or f"a owes {-balance}"
+
+
+def test_S4_declared_invariants_are_verified(store: Store) -> None:
+    sound, broken = commit(store, taken(1)), commit(store, taken(2, balance=-1, entries={"x": 14}))
+
+    def load() -> System:
+        return bank(invariants=[no_debt, "a.balance < 11"])
+
+    verified = verify(store, sound, Level.INVARIANTS, load)
+    assert verified.checks[-1].detail == "conserved: 17 (the oldest there is); no_debt; a.balance < 11"
+    verified = verify(store, broken, Level.INVARIANTS, load)
+    assert [str(finding) for finding in verified.findings] == ["no_debt: a owes 1 [invariant]"]
+    alone = verify(store, sound, Level.INVARIANTS, lambda: bank(conserved=None, invariants=["a.balance > 11"]))
+    assert [str(finding) for finding in alone.findings] == ["a.balance > 11: a.balance = 10 [invariant]"]
+    failing = verify(store, sound, Level.INVARIANTS, lambda: bank(conserved=None, invariants=[odd]))
+    assert failing.findings[0].problem.startswith("fails: ZeroDivisionError")
+
+
+def odd(snapshot: GlobalState) -> bool:
+    return bool(1 // 0)
 
 
 def test_an_oldest_snapshot_that_does_not_verify_is_skipped(store: Store) -> None:

@@ -78,12 +78,12 @@ def test_snapshots_of_keyed_states_are_right_and_are_read_back(tmp_path: Path) -
     assert len(world.committed) >= 12
     for name in world.committed:
         snapshot = store.load(name)
-        states, messages = decode_snapshot(system, snapshot)
-        assert total(states, messages) == 150
+        decoded = decode_snapshot(system, snapshot)
+        assert total(decoded.states, decoded.messages) == 150
         for process, fragment in snapshot.fragments.items():
             assert fragment.state is not None
             items = {key: msgspec.msgpack.decode(raw, type=Account) for key, raw in keyed_items(fragment.state)}
-            assert items == dict(states[process])
+            assert items == dict(decoded.states[process])
 
 
 def test_replay_gives_the_same_keyed_states() -> None:

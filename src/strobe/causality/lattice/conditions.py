@@ -2,14 +2,14 @@
 
 from functools import cached_property
 
-from strobe.causality.expressions import parse
-from strobe.causality.expressions.evaluation import fold, leaves, operands_of, pushed_down
-from strobe.causality.expressions.nodes import Count, Expression, Literal, Operation, Variable
-from strobe.causality.expressions.values import Value, is_true
 from strobe.causality.lattice.order import States
 from strobe.causality.lattice.parts import Conjunction, Part, Table, conjunction, joined, terms, value_at
 from strobe.causality.lattice.run import TraceRun
 from strobe.causality.lattice.variables import KnownStates, Variables
+from strobe.expressions import parse
+from strobe.expressions.evaluation import fold, leaves, operands_of, pushed_down
+from strobe.expressions.nodes import Count, Expression, Literal, Operation, Variable, name_of
+from strobe.expressions.values import Value, is_true
 
 
 class Condition:
@@ -43,10 +43,7 @@ class Condition:
 
     def values_at(self, states: States) -> dict[str, Value]:
         """Return the value of every variable and count in the condition at a cut, by name."""
-        return {
-            self._variables.name_of(leaf): value_at(self._part(leaf, []), states)
-            for leaf in dict.fromkeys(leaves(self._node))
-        }
+        return {name_of(leaf): value_at(self._part(leaf, []), states) for leaf in dict.fromkeys(leaves(self._node))}
 
     def _part(self, node: Expression, parts: list[Part]) -> Part:
         if isinstance(node, Operation):

@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from strobe.causality.expressions.nodes import AND
 from strobe.causality.lattice.conditions import Condition
 from strobe.causality.lattice.conjunctive import least_cut, unavoidable
 from strobe.causality.lattice.enumeration import CUTS_MAX, Budget, LexicalWalk, Progress
@@ -30,6 +29,7 @@ from strobe.causality.lattice.projection import Projection, projected, sliced
 from strobe.causality.lattice.run import TraceRun
 from strobe.causality.lattice.variables import KnownStates
 from strobe.causality.trace import EventRef, Trace
+from strobe.expressions.nodes import AND
 
 POSSIBLY, DEFINITELY = "possibly", "definitely"
 CONJUNCTIVE, SWEEP, LATTICE = "conjunctive", "sweep", "lattice"

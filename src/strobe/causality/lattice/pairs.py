@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from strobe.causality.expressions.nodes import EQUALITIES, ORDERINGS
-from strobe.causality.expressions.values import BINARY, Value, is_number
 from strobe.causality.lattice.order import Order, States
 from strobe.causality.lattice.parts import Joined, Part, Table
+from strobe.expressions.nodes import EQUALITIES, ORDERINGS
+from strobe.expressions.values import BINARY, Value, is_number
 
 
 def is_pair(part: Joined) -> bool:

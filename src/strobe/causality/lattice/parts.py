@@ -9,9 +9,9 @@ from itertools import pairwise
 
 import msgspec
 
-from strobe.causality.expressions.evaluation import apply, fold, function_of, operands_first
-from strobe.causality.expressions.nodes import AND, OR
-from strobe.causality.expressions.values import Value, is_true
+from strobe.expressions.evaluation import apply, fold, function_of, operands_first
+from strobe.expressions.nodes import AND, OR
+from strobe.expressions.values import Value, is_true
 
 TERMS_MAX = 64
 """An `and` of several `or` is rewritten as an `or` of at most this many `and`."""

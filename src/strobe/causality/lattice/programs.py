@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from strobe.causality.expressions.evaluation import fold, function_of, operands_first
-from strobe.causality.expressions.nodes import AND, EQUALITIES, NEGATE, NOT, OR, ORDERINGS
-from strobe.causality.expressions.values import Value, is_number, is_true
 from strobe.causality.lattice.order import States
 from strobe.causality.lattice.parts import Joined, Part, Table, parts_of, value_in_order
+from strobe.expressions.evaluation import fold, function_of, operands_first
+from strobe.expressions.nodes import AND, EQUALITIES, NEGATE, NOT, OR, ORDERINGS
+from strobe.expressions.values import Value, is_number, is_true
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,28 +11,16 @@ import json
 import math
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from functools import lru_cache
 
 import msgspec
 
-from strobe.causality.expressions.evaluation import leaves
-from strobe.causality.expressions.nodes import (
-    EVENTS,
-    RECEIVED,
-    SENT,
-    Count,
-    Expression,
-    ExpressionError,
-    Variable,
-    count_text,
-)
-from strobe.causality.expressions.values import Value
 from strobe.causality.lattice.run import TraceRun
 from strobe.causality.trace_tables import RECORD, ChannelLines
 from strobe.causality.trace_tables import SEND as SEND_LINE
-
-_NAMES_PRINTED_MAX = 12
+from strobe.expressions.evaluation import leaves
+from strobe.expressions.nodes import EVENTS, RECEIVED, SENT, Count, Expression, ExpressionError, Variable, unknown_name
+from strobe.expressions.values import Value
 
 KnownStates = Mapping[str, Sequence[Value]]
 """For each process its state after 0, 1, 2, ... of its events in the trace."""
@@ -59,13 +47,13 @@ class Variables:
                 known = self._run.processes if leaf.kind == EVENTS else tuple(self._run.trace.channels)
                 what = "process" if leaf.kind == EVENTS else "channel"
                 if leaf.name not in known:
-                    raise self._unknown(leaf, f"the trace has no {what} {leaf.name!r}", leaf.name, known)
+                    raise unknown_name(self._text, leaf, f"the trace has no {what} {leaf.name!r}", leaf.name, known)
 
     def _check_variable(self, variable: Variable) -> None:
         process = variable.process
         if process not in self._run.processes:
             problem = f"the trace has no process {process!r}"
-            raise self._unknown(variable, problem, process, self._run.processes)
+            raise unknown_name(self._text, variable, problem, process, self._run.processes)
         fields = self._fields(process)
         if variable.path[0] not in fields:
             if not fields:
@@ -76,19 +64,11 @@ class Variables:
             problem = f"the trace has no {variable.path[0]!r} of {process}"
             if self._states is None:
                 problem += " (for the fields of its state, replay a full trace: --system)"
-            raise self._unknown(variable, problem, variable.path[0], tuple(fields))
+            raise unknown_name(self._text, variable, problem, variable.path[0], tuple(fields))
 
     def _fields_of(self, process: str) -> dict[str, None]:
         """Return the names of the variables of `process`, in the order of their first appearance."""
         return dict.fromkeys(name for _, state in self._states_of(process) for name in state)
-
-    def _unknown(self, leaf: Variable | Count, problem: str, name: str, known: Sequence[str]) -> ExpressionError:
-        close = get_close_matches(name, known, 1)
-        if close:
-            meant = count_text(leaf.kind, close[0]) if isinstance(leaf, Count) else repr(close[0])
-            return ExpressionError(self._text, leaf.column, f"{problem}; did you mean {meant}?")
-        shown = ", ".join(known[:_NAMES_PRINTED_MAX]) + (", ..." if len(known) > _NAMES_PRINTED_MAX else "")
-        return ExpressionError(self._text, leaf.column, f"{problem}; there are: {shown or 'none'}")
 
     def processes_of(self, leaf: Variable | Count) -> set[int]:
         """Return the processes whose states decide the value of `leaf`."""
@@ -102,12 +82,6 @@ class Variables:
             ends |= {table.source} if leaf.kind != RECEIVED else set()
             ends |= {table.target} if leaf.kind != SENT else set()
         return ends
-
-    def name_of(self, leaf: Variable | Count) -> str:
-        """Return a leaf as written in an expression."""
-        if isinstance(leaf, Variable):
-            return ".".join(name if name.isidentifier() else f"`{name}`" for name in (leaf.process, *leaf.path))
-        return count_text(leaf.kind, leaf.name)
 
     def _values(self, process: str, path: tuple[str, ...]) -> list[Value]:
         """Return the value of a variable in each state of its process."""

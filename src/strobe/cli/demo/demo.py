@@ -197,12 +197,12 @@ def _rows(store: str) -> list[DemoSnapshot]:
 
 
 def _row(snapshot: Snapshot) -> DemoSnapshot:
-    accounts, transfers = decode_snapshot(make_bank(), snapshot)
-    balances = {name: account.balance for name, account in accounts.items()}
-    in_flight = sum(transfer.amount for transfer in transfers)
+    bank = decode_snapshot(make_bank(), snapshot)
+    balances = {name: account.balance for name, account in bank.states.items()}
+    in_flight = sum(transfer.amount for transfer in bank.messages)
     proof = "holds" if verify(snapshot).holds else "violated"
     ms = (snapshot.completed_us - snapshot.started_us) / 1000
-    return DemoSnapshot(str(snapshot.id), balances, in_flight, total(accounts, transfers), proof, ms)
+    return DemoSnapshot(str(snapshot.id), balances, in_flight, total(bank.states, bank.messages), proof, ms)
 
 
 def _judge(found: Demo, judging: Judging) -> None:

@@ -134,7 +134,7 @@ async def _run(
     coordinator = Coordinator(
         live.system, store, live.coordinator, live.node, live.retention, events, store_id, create, known
     )
-    service = CoordinatorService(coordinator, judge=command_of(system, store, live.coordinator.verdict_bytes_max))
+    service = CoordinatorService(coordinator, judge=command_of(system, store, live.coordinator))
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, service.end, 0)
     loop.add_signal_handler(signal.SIGINT, service.end, EXIT_INTERRUPTED)

@@ -1,6 +1,6 @@
 """The judge process: loads the system as nodes do, and answers the coordinator's questions (`judge_process.py`).
 
-    python -m strobe.cli.live.judge_worker SYSTEM STORE BYTES_MAX
+    python -m strobe.cli.live.judge_worker SYSTEM STORE BYTES_MAX TIMEOUT_S
 
 Questions arrive as lines of JSON on stdin, and answers go to stdout. The user's functions have neither: their stdin is
 empty, and their output goes to the log. The process ends at the end of its input, even in the middle of a question, so
@@ -21,7 +21,9 @@ import msgspec
 from strobe.cli.arguments.systems import open_system
 from strobe.cli.shell.long_calls import long_calls_noted
 from strobe.protocol import Snapshot
-from strobe.runtime.judging.evaluation import CONSERVED, ConservationCheck, Evaluation, Question, Ready, conditions_of
+from strobe.runtime.judging.evaluation import Evaluator, conditions_of
+from strobe.runtime.judging.questions import Question, Ready
+from strobe.runtime.settings import CoordinatorSettings
 from strobe.storage.content.manifests import to_snapshot
 from strobe.storage.log.commit_reader import CommitReader
 
@@ -29,12 +31,13 @@ NICENESS = 10
 """The processes of the system have priority."""
 
 
-def command_of(system: str, store: str, bytes_max: int) -> list[str]:
+def command_of(system: str, store: str, settings: CoordinatorSettings) -> list[str]:
     """Return the command that starts the judge process for a store."""
-    return [sys.executable, "-m", __name__, system, store, str(bytes_max)]
+    limits = [str(settings.verdict_bytes_max), str(settings.verdict_timeout_s)]
+    return [sys.executable, "-m", __name__, system, store, *limits]
 
 
-def main(system: str, store: str, bytes_max: str) -> None:
+def main(system: str, store: str, bytes_max: str, timeout_s: str) -> None:
     questions, answers = _take_pipes()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the coordinator, and that ends this process
     os.nice(NICENESS)
@@ -43,11 +46,12 @@ def main(system: str, store: str, bytes_max: str) -> None:
     threading.Thread(target=_read, args=(questions, waiting), daemon=True).start()
     with open_system(system) as source, long_calls_noted(way_out="see verdict_timeout_s"):
         loaded = source.load()
-        conservation = ConservationCheck(loaded, partial(_load, CommitReader(store)))
+        evaluator = Evaluator(loaded, partial(_load, CommitReader(store)), float(timeout_s))
         _write(answers, Ready(conditions_of(loaded)))
         while True:
             question = msgspec.json.decode(waiting.get(), type=Question)
-            _write(answers, Evaluation(question.snapshot, {CONSERVED: conservation.judge(question)}))
+            for evaluation in evaluator.judge(question):
+                _write(answers, evaluation)
 
 
 def _take_pipes() -> tuple[BinaryIO, BinaryIO]:

@@ -66,8 +66,8 @@ def up(
     mounted, processes continue and everything else waits until the store is back.
 
     The exit code is 1 if none of the last 10 snapshots completed (or none at all, if fewer were tried), also after
-    Ctrl-C. The function `conserved` of the system is checked on every snapshot: if one violates it, or the function
-    fails on all of them, the exit code is 1.
+    Ctrl-C. What the system declares is checked on every snapshot: `conserved`, `invariants`, and deadlock if processes
+    declare what they wait for. If a snapshot violates it, or a function fails on all of them, the exit code is 1.
 
     \b
     Examples:

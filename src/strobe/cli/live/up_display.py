@@ -1,37 +1,41 @@
 """The display of `strobe up`: a live table on a terminal, otherwise one line per event."""
 
-import re
 import sys
+import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from strobe.causality.predicates import Predicate
+from strobe.cli.live.notices import Notices
 from strobe.cli.shell.output import Column, cell_of, count, note, size_text, table
 from strobe.protocol.values.ids import short_names
 from strobe.runtime.messages.api_documents import FinishedSnapshot, ProcessStatus, RollbackReport, Status, Trouble
-from strobe.runtime.messages.verdicts import ConditionStatus, ConditionVerdict
+from strobe.runtime.messages.verdicts import ERROR, UNDECIDED, ConditionStatus, ConditionVerdict
 from strobe.storage.inspection.verification import HOLDS, VIOLATED
 
-EVENTS_SHOWN = 6
 SNAPSHOTS_SHOWN = 5
 SEEN_MAX = 1024
 """Number of snapshots and epochs remembered as reported; more than a status lists."""
 STARTING_US = 5_000_000
 """Missing processes are not reported during this time after the start."""
+_CONDITION, _TROUBLE = "condition ", "trouble "
+"""Beginnings of the matters of notices."""
+_FACTS = (Predicate.TERMINATION, Predicate.GARBAGE)
+"""Predicates that are neither good nor bad."""
+_NONE = {str(Predicate.DEADLOCK): "none"}
 _WORDS = ("process", "state", "outcome", "snapshot")
-_SECONDS = re.compile(r"\d+\.\d+ s\b")
 _STATE_STYLES = {"running": "green", "missing": "bold red", "blocked": "bold red", "waiting": "yellow"}
 
 
 class UpDisplay:
     """Shows the status of a system; `quiet` shows nothing."""
 
-    def __init__(self, quiet: bool = False) -> None:
+    def __init__(self, quiet: bool = False, clock_s: Callable[[], float] = time.time) -> None:
         self._quiet = quiet
-        self._events: deque[str] = deque(maxlen=EVENTS_SHOWN)
+        self._notices = Notices(clock_s)
         self._seen: deque[str] = deque(maxlen=SEEN_MAX)
-        self._troubles: set[str] = set()
         self._verdicts: dict[str, ConditionVerdict] = {}
         self._since_us: int | None = None
         self._live: Any = None
@@ -52,13 +56,21 @@ class UpDisplay:
             self._live.__exit__(kind, error, trace)
             self._live = None
 
-    def show_event(self, event: str) -> None:
+    def show_event(self, event: str, at_us: int | None = None) -> None:
         """Show an event."""
-        if self._events and self._events[-1] == event:
-            return
-        self._events.append(event)
-        if self._live is None and not self._quiet:
-            note(event)
+        self._print(self._notices.happened(event, at_us / 1e6 if at_us is not None else None))
+
+    def show_notice(self, matter: str, text: str, since_us: int | None = None) -> None:
+        """Show a notice about `matter` until it is over."""
+        self._print(self._notices.begin(matter, text, since_us / 1e6 if since_us else None))
+
+    def end_notice(self, matter: str) -> None:
+        """Show that the matter of a notice is over: on a terminal, its line goes."""
+        self._print(self._notices.end(matter))
+
+    def _print(self, line: str | None) -> None:
+        if line is not None and self._live is None and not self._quiet:
+            note(line)
         self._draw()
 
     def show(self, status: Status) -> None:
@@ -68,12 +80,12 @@ class UpDisplay:
             self._since_us = status.started_us  # a coordinator that has read its log also knows about earlier runs
         for rollback in status.rollbacks:
             if rollback.at_us >= self._since_us and self._is_new(f"epoch {rollback.epoch}"):
-                self.show_event(rollback_text(rollback))
+                self.show_event(rollback_text(rollback), rollback.at_us)
         for finished in status.finished:
             is_shown = self._live is None or finished.outcome == "aborted"  # the table shows the others
-            late = finished.started_us + finished.duration_us >= self._since_us
-            if is_shown and late and self._is_new(finished.id):
-                self.show_event(snapshot_text(finished))
+            ended_us = finished.started_us + finished.duration_us
+            if is_shown and ended_us >= self._since_us and self._is_new(finished.id):
+                self.show_event(snapshot_text(finished), ended_us)
         for condition in status.conditions:
             self._show_condition(condition)
         starting = status.now_us - status.started_us < STARTING_US
@@ -87,10 +99,15 @@ class UpDisplay:
             return
         before = self._verdicts.get(condition.name)
         self._verdicts[condition.name] = latest
-        if before is None or before.verdict != latest.verdict:
-            where = f"snapshot {condition.snapshot}: {condition_text(condition)}"
-            if latest.verdict != HOLDS or self._live is None:  # the table shows what holds
-                self.show_event(where)
+        if before is not None and before.verdict == latest.verdict:
+            return
+        where = f"snapshot {condition.snapshot}: {condition_text(condition)}"
+        # Of a verdict that replaces another, only the new one is shown; on a terminal, the table has what holds.
+        self._notices.end(_CONDITION + condition.name)
+        if latest.verdict in (VIOLATED, ERROR, UNDECIDED):
+            self.show_notice(_CONDITION + condition.name, where)
+        elif self._live is None or (latest.verdict == HOLDS and condition.name in _FACTS):
+            self.show_event(where)
 
     def _is_new(self, name: str) -> bool:
         if name in self._seen:
@@ -99,22 +116,19 @@ class UpDisplay:
         return True
 
     def _show_troubles(self, troubles: list[Trouble]) -> None:
-        """Show each trouble once while it lasts; its duration changes all the time."""
-        lasting = {_lasting(trouble): trouble for trouble in troubles}
-        for problem, trouble in lasting.items():
-            is_shown = self._live is None or trouble.kind != "blocked"  # the table shows it, with the time
-            if is_shown and problem not in self._troubles:
-                self.show_event(f"{trouble.kind}: {trouble.problem}")
-        self._troubles = set(lasting)
+        """Show each trouble while it lasts; its duration changes all the time."""
+        # The table shows blocked processes itself, with the time.
+        shown = [one for one in troubles if self._live is None or one.kind != "blocked"]
+        lasting = {_TROUBLE + trouble.matter: trouble for trouble in shown}
+        for matter in sorted(self._notices.matters):
+            if matter.startswith(_TROUBLE) and matter not in lasting:
+                self.end_notice(matter)
+        for matter, trouble in lasting.items():
+            self.show_notice(matter, f"{trouble.kind}: {trouble.problem}", trouble.since_us)
 
     def _draw(self) -> None:
         if self._live is not None and self._status is not None:
-            self._live.update(_rendered(self._status, list(self._events)))
-
-
-def _lasting(trouble: Trouble) -> str:
-    """Return the part of a trouble's text that stays the same while it lasts."""
-    return trouble.kind if trouble.kind == "snapshots" else _SECONDS.sub("", trouble.problem)
+            self._live.update(_rendered(self._status, self._notices.lines))
 
 
 def rollback_text(rollback: RollbackReport) -> str:
@@ -133,17 +147,22 @@ def snapshot_text(finished: FinishedSnapshot) -> str:
 
 
 def condition_text(condition: ConditionStatus) -> str:
-    """Describe the newest verdict on a condition in one line: `conserved ✓ 800`."""
-    latest = condition.latest
+    """Describe the newest verdict on a condition in one line: `conserved ✓ 800`, `deadlock: a→b→a`."""
+    latest, name = condition.latest, condition.name
     if latest is None:
-        return f"{condition.name}: not judged yet"
-    match latest.verdict:
-        case "holds":
-            return f"{condition.name} ✓ {latest.found}"
-        case "violated":
-            return f"{condition.name} ✗ {latest.found} ≠ {latest.expected}"
-        case _:
-            return f"{condition.name} {latest.verdict}: {latest.problem}"
+        return f"{name}: not judged yet"
+    if latest.verdict in (ERROR, UNDECIDED):
+        return f"{name} {latest.verdict}: {latest.problem}"
+    if name in _FACTS or (name == Predicate.DEADLOCK and latest.verdict == VIOLATED):
+        return f"{name}: {latest.found}"
+    if latest.verdict == HOLDS:
+        return f"{name} ✓ {latest.found or _NONE.get(name, '')}".rstrip()
+    return f"{name} ✗ {violation_text(latest)}"
+
+
+def violation_text(verdict: ConditionVerdict) -> str:
+    """Describe what violates a condition."""
+    return f"{verdict.found} ≠ {verdict.expected}" if verdict.expected else verdict.found
 
 
 def judged_text(condition: ConditionStatus) -> str:
@@ -155,7 +174,7 @@ def condition_summary(condition: ConditionStatus) -> str:
     """Summarize a condition in one line, with the first violation if there is one."""
     known = [f"{condition_text(condition)} (judged {condition.judged:,} of {count(condition.committed, 'snapshot')}"]
     if condition.violation is not None:
-        first = f"{condition.violation.found} ≠ {condition.violation.expected}"
+        first = violation_text(condition.violation)
         known.append(f"{condition.violated:,} violated, the first {condition.violation_snapshot} with {first}")
     known += [
         f"{number:,} {name}"
@@ -163,6 +182,13 @@ def condition_summary(condition: ConditionStatus) -> str:
         if number
     ]
     return ", ".join(known) + ")"
+
+
+def failure_text(condition: ConditionStatus) -> str:
+    """Describe in a few words why a condition has failed."""
+    if condition.violated:
+        return f"{condition.name} violated in {condition.violated:,} of {count(condition.judged, 'snapshot')}"
+    return f"{condition.name} failed on every snapshot"
 
 
 def _conditions(conditions: list[ConditionStatus]) -> list[Any]:
@@ -173,7 +199,7 @@ def _conditions(conditions: list[ConditionStatus]) -> list[Any]:
     ]
 
 
-def _rendered(status: Status, events: list[str]) -> Any:
+def _rendered(status: Status, notices: list[str]) -> Any:
     from rich.console import Group
 
     head = (
@@ -181,7 +207,7 @@ def _rendered(status: Status, events: list[str]) -> Any:
         f" · log {status.log_position:,} · {status.api}"
     )
     lines = [cell_of(one.blocked, "bold red") for one in status.processes if one.blocked]
-    lines += [cell_of(event, "") for event in events]
+    lines += [cell_of(line, "") for line in notices]
     return Group(
         cell_of(head, "bold"), _processes(status.processes), _snapshots(status), *_conditions(status.conditions), *lines
     )

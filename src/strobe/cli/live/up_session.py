@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from strobe.cli.live.child import COORDINATOR, EndedChild
 from strobe.cli.live.run_outcome import RunOutcome
 from strobe.cli.live.supervisor import ChildFailed, Supervisor
-from strobe.cli.live.up_display import UpDisplay, condition_summary
+from strobe.cli.live.up_display import UpDisplay, condition_summary, failure_text
 from strobe.cli.shell.output import count, note, print_line
 from strobe.cli.shell.waiting import ask, interruptible
 from strobe.errors import StoreError, TransportError
@@ -25,6 +25,7 @@ POLL_EVERY_S = 0.5
 TICK_S = 0.05
 SILENT_S = 3.0
 """A coordinator that does not answer for this long is reported."""
+_SILENCE = "silence"
 LAST_SNAPSHOT_S = 10.0
 ANSWER_S = 2.0
 """Extra time for a responsive coordinator to report the outcome of the last snapshot."""
@@ -108,6 +109,7 @@ class Session:
         for ended in self._supervisor.tick():
             if ended.name == COORDINATOR:
                 self._answered_s, self._silent = time.monotonic(), False  # the next one gets its full start-up time
+                self._display.end_notice(_SILENCE)
             if ended.code > 0 and ended.name != COORDINATOR:
                 self._unreported.append(ended)
             else:
@@ -137,9 +139,8 @@ class Session:
         self._outcomes.update(status)
         self._supervisor.note_status(status)
         self._conditions[status.started_us] = status.conditions
-        if self._silent:
-            self._silent = False
-            self._display.show_event("the coordinator answers again")
+        self._silent = False
+        self._display.end_notice(_SILENCE)
         if status.halted is None:
             self._show_unreported()
         self._display.show(status)
@@ -158,10 +159,11 @@ class Session:
         pid = self._supervisor.pid(COORDINATOR)
         if not self._silent and pid is not None:
             self._silent = True
-            self._display.show_event(
+            self._display.show_notice(
+                _SILENCE,
                 f"the coordinator has not answered for {SILENT_S:g} s, and its process {pid} is still there; processes "
                 f"continue, but no snapshots are taken; if it hangs, kill it (kill -9 {pid}): a new one is started at "
-                "once"
+                "once",
             )
 
     # At the end
@@ -255,4 +257,6 @@ class Session:
     def _summary(self, status: Status) -> str:
         rollbacks = count(len(status.rollbacks), "rollback")
         complete = count(status.committed, "complete snapshot")
-        return f"{complete} in the store, {status.aborted:,} aborted, {rollbacks}; everything has ended"
+        failed = [failure_text(condition) for condition in status.conditions if condition.failed]
+        reason = f"; exit code 1: {'; '.join(failed)}" if failed else ""
+        return f"{complete} in the store, {status.aborted:,} aborted, {rollbacks}; everything has ended{reason}"

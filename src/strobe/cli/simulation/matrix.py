@@ -8,7 +8,7 @@ from strobe.cli.shell.commands import JsonOption, new_app
 from strobe.cli.shell.output import Column, ProgressLine, print_json, print_line, print_table
 from strobe.simulation.checkers import all_checkers
 from strobe.simulation.checkers.exactly_once import ExactlyOnce
-from strobe.simulation.checkers.snapshot_checkers import Conservation
+from strobe.simulation.checkers.snapshot_checkers import Conservation, Invariants
 from strobe.simulation.faults import ROLLBACKS
 from strobe.simulation.matrix import SEEDS, caught_by
 from strobe.simulation.mutants.catalog import MUTANTS, Mutant
@@ -55,7 +55,7 @@ def _print(caught: dict[str, set[str]], right: bool) -> None:
     ]
     print_table(columns, rows)
     print_line()
-    print_line("x caught   . not caught   - not run: the system conserves nothing on purpose, or is not rolled back")
+    print_line("x caught   . not caught   - not run: the system declares nothing of the kind, or is not rolled back")
     print_line()
     for number, checker in enumerate(checkers, 1):
         alone = ", ".join(name for name, found in caught.items() if found == {checker})
@@ -69,6 +69,8 @@ def _print(caught: dict[str, set[str]], right: bool) -> None:
 
 def _cell(broken: Mutant, checker: str, caught: set[str]) -> str:
     if checker == Conservation.name and not broken.conserved:
+        return "-"
+    if checker == Invariants.name and not broken.invariants:
         return "-"
     if checker == ExactlyOnce.name and ROLLBACKS not in broken.faults:
         return "-"

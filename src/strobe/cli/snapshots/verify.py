@@ -45,7 +45,7 @@ def verify_(
 ) -> int:
     """Verify a snapshot (default: the latest): its blobs, their checksums, its causal proof.
 
-    With --system it can also check that the function `conserved` has not changed its value, and that the snapshot can
+    With --system it can also check what the system declares (`conserved` and `invariants`), and that the snapshot can
     be restored.
 
     \b

@@ -20,9 +20,8 @@ from strobe.runtime.coordinator.live_verdicts import Judgement
 from strobe.runtime.coordinator.log_writer import LogResult
 from strobe.runtime.coordinator.node_sessions import NodeSessions
 from strobe.runtime.coordinator.operations import Operations
-from strobe.runtime.coordinator.status import describe
+from strobe.runtime.coordinator.status import dated_troubles, describe
 from strobe.runtime.event_log import WARNING
-from strobe.runtime.judging.evaluation import conditions_of
 from strobe.runtime.messages.api_documents import FinishedSnapshot, Status
 from strobe.runtime.messages.control import Stop
 
@@ -51,10 +50,9 @@ class CoordinatorService:
         # Judges the system's declared conditions; None if nothing judges them.
         self.judgement: Judgement | None = None
         if judge:
-            conditions = conditions_of(coordinator.system)
             self.judgement = Judgement(
                 judge,
-                conditions,
+                coordinator.system,
                 coordinator.settings.verdict_timeout_s,
                 coordinator.state,
                 coordinator.generations,
@@ -62,7 +60,7 @@ class CoordinatorService:
                 coordinator.log,
                 self.metrics.judged,
             )
-            self.metrics.declare(conditions)
+            self.metrics.declare(self.judgement.conditions)
         coordinator.on_halt = lambda report: self.stop(report, 1, halted=True)
         self._control = ControlServer(self.sessions)
         self._wants_http = http
@@ -180,6 +178,7 @@ class CoordinatorService:
             while True:
                 if self.watch.look():
                     self._keep_announced()
+                    dated_troubles(self.coordinator, self.watch)
                 await asyncio.sleep(TICK_S)
         except Exception as error:  # noqa: BLE001 -- a bug of ours: `fail` ends the coordinator with it
             self.coordinator.fail(error)

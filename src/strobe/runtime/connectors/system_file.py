@@ -4,6 +4,8 @@
     protocol = "chandy-lamport"
     messages = ["bank:Transfer"]         # msgspec structs; without them, messages are plain values
     conserved = "bank:total"             # what never changes, checked on every snapshot
+    invariants = ["bank:no_overdraft",   # functions of a snapshot, or conditions on it; checked on every snapshot
+                  "a.balance >= 0"]
     hash = "xxh3"                        # or "blake3": the hash of the channels' frames, for proofs
     [coordinator]                        # see `CoordinatorSettings`
     listen = "127.0.0.1:7400"
@@ -32,6 +34,7 @@
 Modules are searched beside the file first.
 """
 
+import re
 import tomllib
 from importlib import import_module
 from pathlib import Path
@@ -48,6 +51,9 @@ from strobe.runtime.connectors.file_source import FileSource
 from strobe.runtime.connectors.ingress_log import IngressLog
 from strobe.runtime.settings import CoordinatorSettings, NodeSettings, RetentionSettings
 from strobe.user_code import loading
+
+_REFERENCE = re.compile(r"[\w.]+:\w+")
+"""A reference `module:name`, which is not a condition: the language has no colon."""
 
 
 class ProcessTable(msgspec.Struct, forbid_unknown_fields=True):
@@ -94,6 +100,7 @@ class SystemFile(msgspec.Struct, forbid_unknown_fields=True):
     protocol: str = "chandy-lamport"
     messages: list[str] = []
     conserved: str | None = None
+    invariants: list[str] = []
     hash: str = "xxh3"
     store: str | None = None
     coordinator: CoordinatorSettings = CoordinatorSettings()
@@ -138,12 +145,13 @@ def read_system_file(path: Path) -> System:
     channels = [Channel(table.source, table.target, table.kind, table.id, table.hash) for table in file.channel]
     messages = [_find(path, "messages", reference) for reference in file.messages]
     conserved = _find(path, "conserved", file.conserved) if file.conserved else None
+    invariants = [_find(path, "invariants", one) if _REFERENCE.fullmatch(one) else one for one in file.invariants]
     sources = {name: _source(path, name, table) for name, table in file.source.items()}
     sinks: dict[str, Sink] = {
         name: FileSink(path.parent / table.path, process=table.process) for name, table in file.sink.items()
     }
     try:
-        return System(processes, channels, messages, file.protocol, conserved, sources, sinks, file.hash)
+        return System(processes, channels, messages, file.protocol, conserved, sources, sinks, file.hash, invariants)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
 

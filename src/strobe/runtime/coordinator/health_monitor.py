@@ -1,11 +1,14 @@
 """Periodic checks: silent nodes, channels that wait for credit, log entries by other writers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+import msgspec
 
 from strobe.protocol import ChannelSpec, Lifecycle
 from strobe.runtime.coordinator.credit_deadlock import credit_cycles, describe_cycle, held_back, waiting_channels
 from strobe.runtime.coordinator.node_sessions import NodeSessions
 from strobe.runtime.event_log import WARNING, EventLog
+from strobe.runtime.messages.api_documents import Trouble
 from strobe.runtime.messages.control import Heartbeat
 
 TICK_S = 0.25
@@ -32,6 +35,7 @@ class HealthMonitor:
         self.cycles: list[tuple[ChannelSpec, ...]] = []
         self.slow: list[tuple[ChannelSpec, float]] = []
         self.cycles_found = 0
+        self.trouble_times = TroubleTimes()
         self._looked_s: float | None = None
         self._began_s: float | None = None
         self._polled_s = 0.0
@@ -91,3 +95,15 @@ class HealthMonitor:
                 self._log.emit(
                     "slow channel", WARNING, channel=channel.id, waiting_s=round(waiting_s, 1), receiver=channel.target
                 )
+
+
+class TroubleTimes:
+    """Since when each trouble of the status has lasted. It is forgotten once it is over."""
+
+    def __init__(self) -> None:
+        self._since_us: dict[str, int] = {}
+
+    def dated(self, troubles: Sequence[Trouble], now_us: int) -> list[Trouble]:
+        """Return all troubles that there are now, each with its beginning."""
+        self._since_us = {one.matter: self._since_us.get(one.matter, now_us) for one in troubles}
+        return [msgspec.structs.replace(one, since_us=self._since_us[one.matter]) for one in troubles]

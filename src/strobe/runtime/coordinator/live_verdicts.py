@@ -2,17 +2,19 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from strobe.process import System
 from strobe.runtime.coordinator.generations import Generations
 from strobe.runtime.event_log import EventLog
-from strobe.runtime.judging.evaluation import Question
+from strobe.runtime.judging.evaluation import conditions_of, needs_judge
 from strobe.runtime.judging.judge_process import Judge
+from strobe.runtime.judging.questions import Question
 from strobe.runtime.messages.api_documents import COMMITTED, FinishedSnapshot
 from strobe.runtime.messages.verdicts import ConditionStatus, ConditionVerdict, Verdicts
 from strobe.storage import LogState
 
 
 class Judgement:
-    """Judges `conditions` of the system, in a process started by `command`.
+    """Judges the conditions of `system`, in a process started by `command`.
 
     `finished` are the snapshots shown to users; they get their verdicts. `on_verdict` is called with the name of a
     condition and its verdict.
@@ -21,7 +23,7 @@ class Judgement:
     def __init__(
         self,
         command: Sequence[str],
-        conditions: tuple[str, ...],
+        system: System,
         timeout_s: float,
         state: LogState,
         generations: Generations,
@@ -33,9 +35,10 @@ class Judgement:
         self._generations = generations
         self._finished = finished
         self._on_verdict = on_verdict
+        self.conditions = conditions = conditions_of(system)
         self._verdicts = Verdicts(conditions, log)
         self.judge = Judge(command, conditions, timeout_s, self._note, self._verdicts.skipped)
-        self._wanted = bool(conditions)
+        self._wanted = needs_judge(system)
         # Whether the store begins with the initial states of the system.
         self._initial = False
 

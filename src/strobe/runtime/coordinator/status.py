@@ -57,7 +57,7 @@ def describe(
         open=tracker.open(),
         finished=list(tracker.finished),
         rollbacks=list(coordinator.observer.rollbacks),
-        troubles=troubles(coordinator, watch, shown),
+        troubles=dated_troubles(coordinator, watch, shown),
         halted=coordinator.halted,
         left=list(lifecycle.membership.left),
         term=coordinator.term,
@@ -142,6 +142,15 @@ def channels(lifecycle: Lifecycle, members: Members) -> list[ChannelStatus]:
             )
         )
     return found
+
+
+def dated_troubles(
+    coordinator: Coordinator, watch: HealthMonitor, shown: list[ProcessStatus] | None = None
+) -> list[Trouble]:
+    """Return the troubles with their beginnings. These are right if it is called often."""
+    if shown is None:
+        shown = processes(coordinator.lifecycle, coordinator.members, coordinator.now_s())
+    return watch.trouble_times.dated(troubles(coordinator, watch, shown), coordinator.clock.now_us())
 
 
 def troubles(coordinator: Coordinator, watch: HealthMonitor, shown: list[ProcessStatus]) -> list[Trouble]:

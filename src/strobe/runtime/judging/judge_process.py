@@ -1,20 +1,23 @@
 """Runs the judge: a child process that evaluates the declared conditions on every committed snapshot (E12).
 
 The coordinator sends it one question at a time, and never waits for it: neither commits, rollbacks nor requests do. A
-snapshot that commits while another is judged waits. If a third commits meanwhile, the second is skipped and counted. A
-judge that takes too long over one snapshot is killed. After a kill or a crash, the next question starts another judge.
+snapshot that commits while another is judged waits. If a third commits meanwhile, the second is skipped and counted.
+
+The answer comes one condition at a time. The judge itself ends a function that takes too long; if it cannot, because
+the function runs in C, it is killed. After a kill or a crash, the verdicts so far count. The condition that was being
+evaluated then comes last in each question, so that the others are judged.
 """
 
 import asyncio
 import contextlib
 import signal
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 import msgspec
 
 from strobe.backoff import Backoff
-from strobe.runtime.judging.evaluation import Evaluation, Question, Ready
+from strobe.runtime.judging.questions import Evaluation, Question, Ready
 from strobe.runtime.messages.verdicts import ERROR, UNDECIDED, ConditionVerdict
 
 START_S_MAX = 60.0
@@ -22,6 +25,8 @@ START_S_MAX = 60.0
 PAUSE_S_MIN = 0.2
 PAUSE_S_MAX = 10.0
 """Maximum back-off between two starts of a judge that ends before it has answered anything."""
+KILL_AFTER_S = 1.0
+"""A judge that does not end a function at its time limit is killed this much later."""
 GRACE_S = 0.2
 """If the coordinator itself was suspended, the answer has arrived and only needs to be read."""
 _ANSWER_BYTES_MAX = 1 << 20
@@ -59,6 +64,8 @@ class Judge:
         self._on_skip = on_skip
         self._next: Question | None = None
         self._asking = False
+        # The conditions that a judge has ended over.
+        self._last: tuple[str, ...] = ()
         self._has_next = asyncio.Event()
         self._process: Process | None = None
         self._backoff = Backoff(PAUSE_S_MIN, PAUSE_S_MAX)
@@ -107,30 +114,47 @@ class Judge:
                 await asyncio.sleep(self._backoff.next())
 
     async def _verdicts_on(self, question: Question) -> VerdictByName:
+        verdicts: dict[str, ConditionVerdict] = {}
+        running = ""
         try:
             if self._process is None:
                 self._process = await self._start()
-            return await self._ask(self._process, question)
+            async for answer in self._ask(self._process, msgspec.structs.replace(question, last=self._last)):
+                verdicts |= answer.verdicts
+                running = answer.running
+            return verdicts
         except Unanswered as failure:
             verdict = ConditionVerdict(failure.verdict, problem=failure.problem)
         except Exception as error:  # noqa: BLE001 -- a bug of ours, which must not affect the system being judged
             verdict = ConditionVerdict(UNDECIDED, problem=f"this is a bug in Strobe: {error!r}")
         await self._end()
-        return dict.fromkeys(self._conditions, verdict)
+        return verdicts | self._unjudged(running, verdict, verdicts)
 
-    async def _ask(self, process: Process, question: Question) -> VerdictByName:
+    def _unjudged(self, running: str, verdict: ConditionVerdict, judged: VerdictByName) -> dict[str, ConditionVerdict]:
+        """Return the verdicts on the conditions that are not `judged`, because the judge ended over `running`."""
+        if not running:  # it did not get to any condition
+            return dict.fromkeys((name for name in self._conditions if name not in judged), verdict)
+        self._last = (*(name for name in self._last if name != running), running)
+        behind = ConditionVerdict(UNDECIDED, problem=f"not evaluated: the judge's process ended over {running}")
+        return dict.fromkeys((name for name in self._conditions if name not in judged), behind) | {running: verdict}
+
+    async def _ask(self, process: Process, question: Question) -> AsyncIterator[Evaluation]:
+        """Yield the parts of the answer."""
         assert process.stdin is not None, "it has a pipe"
         with contextlib.suppress(OSError, RuntimeError):  # it has ended or closed its pipe: the read notices that too
             process.stdin.write(msgspec.json.encode(question) + b"\n")
         late = f"it took longer than verdict_timeout_s = {self._timeout_s:g} s, and was ended: does its function loop?"
-        line = await self._read(process, self._timeout_s, Unanswered(ERROR, late))
-        try:
-            answer = msgspec.json.decode(line, type=Evaluation)
-        except msgspec.MsgspecError as error:
-            raise Unanswered(UNDECIDED, f"the judge's process answers something else: {error}") from error
-        if answer.snapshot != question.snapshot:
-            raise Unanswered(UNDECIDED, f"the judge's process answers for snapshot {answer.snapshot}")
-        return answer.verdicts
+        while True:
+            line = await self._read(process, self._timeout_s + KILL_AFTER_S, Unanswered(ERROR, late))
+            try:
+                answer = msgspec.json.decode(line, type=Evaluation)
+            except msgspec.MsgspecError as error:
+                raise Unanswered(UNDECIDED, f"the judge's process answers something else: {error}") from error
+            if answer.snapshot != question.snapshot:
+                raise Unanswered(UNDECIDED, f"the judge's process answers for snapshot {answer.snapshot}")
+            yield answer
+            if not answer.running:
+                return
 
     async def _start(self) -> Process:
         """Start the process, and return it once it has loaded the system."""

@@ -1,5 +1,6 @@
 """The documents of the coordinator's API: the bodies that `GET /v1/...` returns and `POST /v1/...` takes."""
 
+import re
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ WANTED = "wanted"
 BEGUN = "begun"
 COMMITTED = "committed"
 ABORTED = "aborted"
+_SECONDS = re.compile(r"\d+\.\d+ s\b")
 
 
 class Part(msgspec.Struct):
@@ -117,13 +119,19 @@ class ChannelStatus(msgspec.Struct):
 
 
 class Trouble(msgspec.Struct):
-    """A problem that needs a person.
+    """A problem that needs a person, since `since_us`. When it is over, the status no longer has it.
 
     `kind` is halted, store, restore, blocked, waiting, output, snapshots, credit, unreadable, refused, slow or missing.
     """
 
     kind: str
     problem: str
+    since_us: int = 0
+
+    @property
+    def matter(self) -> str:
+        """The part of it that stays the same while it lasts."""
+        return self.kind if self.kind == "snapshots" else f"{self.kind}: {_SECONDS.sub('', self.problem)}"
 
 
 class Status(msgspec.Struct):

@@ -1,8 +1,9 @@
 """Verdicts on the declared conditions, snapshot by snapshot, and their counts (E12).
 
-A condition has a name; `conserved` is the only one so far. A verdict is about one snapshot: the condition holds, or is
-violated, or could not be evaluated because the user's function failed (error), or because the snapshot could not be
-read or the judge process was killed (undecided). Snapshots that commit faster than they are judged are skipped.
+A condition is `conserved`, an invariant, or a stable predicate: `deadlock`, `termination` or `garbage`. A verdict is
+about one snapshot: the condition holds, or is violated, or could not be evaluated because the user's function failed
+(error), or because the snapshot could not be read or the judge process was killed (undecided). Termination and garbage
+are never violated: they hold, or not yet. Snapshots that commit faster than they are judged are skipped.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,13 +15,20 @@ from strobe.storage.inspection.verification import HOLDS, VIOLATED
 
 ERROR = "error"
 UNDECIDED = "undecided"
-VERDICTS = (HOLDS, VIOLATED, ERROR, UNDECIDED)
+NOT_YET = "not_yet"
+VERDICTS = (HOLDS, VIOLATED, ERROR, UNDECIDED, NOT_YET)
+TEXT_MAX = 200
+"""Maximum number of characters shown of a value or an explanation."""
 KEPT_MAX = 1024
 """Number of verdicts that the coordinator keeps, of the newest judged snapshots."""
 
 
 class ConditionVerdict(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The result of a condition in one snapshot; `expected` and `found` are values as Python shows them."""
+    """The result of a condition in one snapshot.
+
+    For `conserved`, `expected` and `found` are values as Python shows them. For other conditions, `found` says what was
+    found, such as the values in a violated invariant or a cycle of processes; it may be empty if the condition holds.
+    """
 
     verdict: str
     expected: str = ""
@@ -28,9 +36,10 @@ class ConditionVerdict(msgspec.Struct, frozen=True, omit_defaults=True):
     problem: str = ""
 
     def __str__(self) -> str:
-        if self.verdict == HOLDS:
-            return self.found
-        return f"{self.found}, expected {self.expected}" if self.verdict == VIOLATED else self.problem
+        if self.verdict in (ERROR, UNDECIDED):
+            return self.problem
+        is_other = self.verdict == VIOLATED and self.expected
+        return f"{self.found}, expected {self.expected}" if is_other else self.found
 
 
 class ConditionStatus(msgspec.Struct):
@@ -45,6 +54,7 @@ class ConditionStatus(msgspec.Struct):
     violated: int = 0
     error: int = 0
     undecided: int = 0
+    not_yet: int = 0
     skipped: int = 0
     pending: bool = False
     snapshot: str = ""
@@ -55,7 +65,7 @@ class ConditionStatus(msgspec.Struct):
     @property
     def judged(self) -> int:
         """The number of snapshots that the condition was evaluated on."""
-        return self.holds + self.violated
+        return self.holds + self.violated + self.not_yet
 
     @property
     def committed(self) -> int:
@@ -104,13 +114,17 @@ class Verdicts:
     def __init__(self, names: Iterable[str], log: EventLog) -> None:
         self.conditions = {name: ConditionStatus(name) for name in names}
         self._log = log
+        # The conditions that are violated now, each with the first snapshot that violates it.
+        self._violated: dict[str, str] = {}
         self._kept: dict[str, dict[str, ConditionVerdict]] = {}
 
     def note(self, snapshot: str, verdicts: Mapping[str, ConditionVerdict]) -> None:
         """Store the verdicts on one snapshot."""
         for name, verdict in verdicts.items():
-            before = self.conditions[name].latest
-            self.conditions[name].note(snapshot, verdict)
+            # A program with its own loop may declare something that no class shows.
+            condition = self.conditions.setdefault(name, ConditionStatus(name))
+            before = condition.latest
+            condition.note(snapshot, verdict)
             self._report(name, snapshot, before, verdict)
         self._kept[snapshot] = dict(verdicts)
         if len(self._kept) > KEPT_MAX:
@@ -128,11 +142,19 @@ class Verdicts:
         return [msgspec.structs.replace(condition, pending=pending) for condition in self.conditions.values()]
 
     def _report(self, name: str, snapshot: str, before: ConditionVerdict | None, verdict: ConditionVerdict) -> None:
+        """Log what has changed: a violation when it begins and when it is over, and other verdicts once."""
+        facts = {"condition": name, "snapshot": snapshot, "found": verdict.found, "expected": verdict.expected}
+        since = self._violated.get(name)
         if verdict.verdict == VIOLATED:
-            self._log.emit(
-                "violated", WARNING, condition=name, snapshot=snapshot, found=verdict.found, expected=verdict.expected
-            )
-        elif verdict.verdict != HOLDS and (before is None or before.problem != verdict.problem):
-            self._log.emit("not judged", WARNING, condition=name, snapshot=snapshot, reason=verdict.problem)
-        elif verdict.verdict == HOLDS and (before is None or before.verdict != HOLDS):
-            self._log.emit("holds", condition=name, snapshot=snapshot, found=verdict.found)
+            if since is None:
+                self._violated[name] = snapshot
+                self._log.emit("violated", WARNING, **facts)
+        elif verdict.verdict in (ERROR, UNDECIDED):
+            if before is None or before.problem != verdict.problem:
+                self._log.emit("not judged", WARNING, condition=name, snapshot=snapshot, reason=verdict.problem)
+        elif since is not None:
+            del self._violated[name]
+            self._log.emit("holds again", **facts, violated_since=since)
+        elif before is None or before.verdict != verdict.verdict:
+            event = "holds" if verdict.verdict == HOLDS else "does not hold yet"
+            self._log.emit(event, condition=name, snapshot=snapshot, found=verdict.found)

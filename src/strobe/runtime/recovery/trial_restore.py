@@ -4,7 +4,8 @@ A trial restore performs all of a restore, short of running, on a throwaway copy
 must be the snapshot's, every state must decode into the type that `capture()` returns, every message in flight must be
 one of the system's, `restore()` is called, and `capture()` must then return what was restored.
 
-The invariant is the value of the system's `conserved`: it must equal that of the oldest snapshot that verifies.
+The invariants are those that the system declares, and the value of its `conserved`, which must equal that of the oldest
+snapshot that verifies.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,13 +16,20 @@ import msgspec
 
 from strobe.causality.proof import Finding
 from strobe.errors import UNREADABLE, SnapshotNotFound
+from strobe.invariants import DeclaredInvariant, GlobalState
 from strobe.process import Process, System
 from strobe.protocol import LocalState, Snapshot
 from strobe.protocol.process.first_view import first_view
 from strobe.protocol.values.view import ChannelSpec
 from strobe.runtime.recovery.topology import compare
 from strobe.storage import Store
-from strobe.storage.content.state_codec import decode_captured, encoding_of, require_state, version_of
+from strobe.storage.content.state_codec import (
+    decode_captured,
+    encoding_of,
+    global_state,
+    require_state,
+    version_of,
+)
 from strobe.storage.inspection.round_trip import round_trip
 from strobe.storage.inspection.verification import HOLDS, VIOLATED, Check, Level, StoreLevels, Verified
 from strobe.user_code import RAISED, explain, is_failure
@@ -33,8 +41,7 @@ LoadSystem = Callable[[], System]
 class DecodedSnapshot(msgspec.Struct):
     """A decoded snapshot, with the findings about what could not be decoded."""
 
-    states: dict[str, Any]
-    messages: list[Any]
+    state: GlobalState
     findings: list[Finding]
 
 
@@ -58,17 +65,30 @@ class TrialLevels:
 
     def _invariants(self, snapshot_id: str) -> Check:
         system = self._load()
-        if system.conserved is None:
-            return Check(Level.INVARIANTS, HOLDS, "no invariant to check: the system has no `conserved`")
-        value, findings = conserved_value(system, self._store.load(snapshot_id, checksums=False))
+        if system.conserved is None and not system.invariants:
+            detail = "no invariant to check: the system declares neither `conserved` nor `invariants`"
+            return Check(Level.INVARIANTS, HOLDS, detail)
+        decoded = decode(system, self._store.load(snapshot_id, checksums=False))
+        details, findings = [], list(decoded.findings)
+        if not findings:
+            if system.conserved is not None:
+                detail, found = self._conservation(system, decoded, snapshot_id)
+                details.append(detail)
+                findings += found
+            details += [one.name for one in system.invariants]
+            findings += [finding for one in system.invariants for finding in _violations(one, decoded.state)]
+        if findings:
+            return Check(Level.INVARIANTS, VIOLATED, "what the system declares", tuple(findings))
+        return Check(Level.INVARIANTS, HOLDS, "; ".join(details))
+
+    def _conservation(self, system: System, decoded: DecodedSnapshot, snapshot_id: str) -> tuple[str, list[Finding]]:
+        value, findings = conserved_value(system, decoded)
         oldest = self._oldest_value() if not findings else None
         if oldest is not None and oldest[1] != value:
             problem = f"is {value!r}, and was {oldest[1]!r} in {oldest[0]}, the oldest snapshot that verifies"
             findings = [Finding("invariant", "conserved", problem)]
-        if findings:
-            return Check(Level.INVARIANTS, VIOLATED, "what the system conserves", tuple(findings))
         compared = f"as in {oldest[0]}" if oldest is not None and oldest[0] != snapshot_id else "the oldest there is"
-        return Check(Level.INVARIANTS, HOLDS, f"conserved: {value!r} ({compared})")
+        return f"conserved: {value!r} ({compared})", findings
 
     def _oldest_value(self) -> tuple[str, Any] | None:
         """Return the oldest snapshot that verifies, and its conserved value."""
@@ -81,7 +101,8 @@ class TrialLevels:
         for name in list(self._store.state().committed):
             with suppress(SnapshotNotFound):  # it was removed meanwhile
                 if self._levels.verify(name, Level.CAUSAL).holds:
-                    value, findings = conserved_value(self._load(), self._store.load(name, checksums=False))
+                    system = self._load()
+                    value, findings = conserved_value(system, decode(system, self._store.load(name, checksums=False)))
                     if not findings:
                         yield name, value
 
@@ -101,17 +122,30 @@ class TrialLevels:
         return Check(Level.RESTORE, HOLDS, f"{detail}{joining}")
 
 
-def conserved_value(system: System, snapshot: Snapshot) -> tuple[Any, list[Finding]]:
-    """Return the value of the system's `conserved` on `snapshot`, or why it has none."""
-    decoded = decode(system, snapshot)
+def conserved_value(system: System, decoded: DecodedSnapshot) -> tuple[Any, list[Finding]]:
+    """Return the value of the system's `conserved` on a snapshot, or why it has none."""
     if decoded.findings:
         return None, decoded.findings
     try:
-        return system.conserved_value(decoded.states, decoded.messages), []
+        return system.conserved_value(decoded.state.states, decoded.state.messages), []
     except RAISED as error:  # the user's own code
         if not is_failure(error):
             raise
         return None, [Finding("invariant", "conserved", f"fails: {explain(error)}")]
+
+
+def _violations(invariant: DeclaredInvariant, state: GlobalState) -> Iterator[Finding]:
+    """Yield why an invariant does not hold. One that names a departed process or channel says nothing."""
+    if invariant.missing(state) is not None:
+        return
+    try:
+        violation = invariant.violation(state)
+    except RAISED as error:  # the user's own code
+        if not is_failure(error):
+            raise
+        violation = f"fails: {explain(error)}"
+    if violation is not None:
+        yield Finding("invariant", invariant.name, violation)
 
 
 def trial_restore(system: System, snapshot: Snapshot) -> Iterator[Finding]:
@@ -119,7 +153,7 @@ def trial_restore(system: System, snapshot: Snapshot) -> Iterator[Finding]:
     yield from _topology(system, snapshot)
     decoded = decode(system, snapshot)
     yield from decoded.findings
-    for name, state in decoded.states.items():
+    for name, state in decoded.state.states.items():
         local = snapshot.fragments[name].state
         assert local is not None, "it was decoded"
         problem = round_trip(name, system.processes[name], local, state)
@@ -129,25 +163,28 @@ def trial_restore(system: System, snapshot: Snapshot) -> Iterator[Finding]:
 
 def decode(system: System, snapshot: Snapshot) -> DecodedSnapshot:
     """Decode every state and every message in flight that `system` has a process for."""
-    decoded = DecodedSnapshot({}, [], [])
+    states: dict[str, Any] = {}
+    in_flight: dict[str, list[Any]] = {}
+    findings: list[Finding] = []
     for name, fragment in snapshot.fragments.items():
         if name not in system.processes or fragment.state is None:
             continue
         try:
-            decoded.states[name] = _decode_state(name, system.processes[name], fragment.state)
+            states[name] = _decode_state(name, system.processes[name], fragment.state)
         except RAISED as error:  # capture() is the user's own code
             if not is_failure(error):
                 raise
             problem = f"its state does not decode into what capture() returns: {explain(error)}"
-            decoded.findings.append(Finding("state", name, problem))
+            findings.append(Finding("state", name, problem))
         for channel, items in fragment.in_flight.items():
+            messages = in_flight.setdefault(channel, [])
             for item in items:
                 try:
-                    decoded.messages += system.decode_recorded(item.frame.body)[item.consumed :]
+                    messages += system.decode_recorded(item.frame.body)[item.consumed :]
                 except UNREADABLE as error:
                     problem = f"the frame of message {item.frame.first_ordinal} cannot be decoded: {error}"
-                    decoded.findings.append(Finding("message", channel, problem))
-    return decoded
+                    findings.append(Finding("message", channel, problem))
+    return DecodedSnapshot(global_state(snapshot, states, in_flight), findings)
 
 
 def _decode_state(name: str, process: Process, local: LocalState) -> Any:

@@ -7,7 +7,13 @@ is only trusted because it catches mutants (`strobe.simulation.mutants`).
 from strobe.simulation.checkers.base import Checker
 from strobe.simulation.checkers.exactly_once import ExactlyOnce
 from strobe.simulation.checkers.liveness_checkers import BuffersFreed, Converges, DeliveriesGoOn, NoOrphan
-from strobe.simulation.checkers.snapshot_checkers import ChannelsExact, Conservation, CutConsistent, ProofVerifies
+from strobe.simulation.checkers.snapshot_checkers import (
+    ChannelsExact,
+    Conservation,
+    CutConsistent,
+    Invariants,
+    ProofVerifies,
+)
 
 __all__ = ["Checker", "all_checkers"]
 
@@ -19,6 +25,7 @@ def all_checkers() -> tuple[Checker, ...]:
         ProofVerifies(),
         ChannelsExact(),
         Conservation(),
+        Invariants(),
         NoOrphan(),
         BuffersFreed(),
         DeliveriesGoOn(),

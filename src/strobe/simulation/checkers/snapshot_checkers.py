@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from strobe.causality.predicate_input import predicate_input_of
+from strobe.causality.predicates import deadlock
 from strobe.causality.proof import verify
-from strobe.process import System
+from strobe.process import Process, System
 from strobe.protocol import FIFO, Snapshot
 from strobe.simulation.checkers.base import Checker
 from strobe.storage.content.state_codec import decode_snapshot
@@ -112,6 +114,41 @@ class Conservation(Checker):
         if world.system.conserved is None:
             return
         with calling(_CONSERVED_FAILED):
-            value = world.system.conserved_value(*decode_snapshot(world.system, snapshot))
+            state = decode_snapshot(world.system, snapshot)
+            value = world.system.conserved_value(state.states, state.messages)
         if value != world.conserved_at_start:
             yield f"the conserved quantity is {value}, and was {world.conserved_at_start} at the start"
+
+
+class Invariants(Checker):
+    """The invariants that the system declares hold in every snapshot (G1), and no process is deadlocked (G2).
+
+    As in a live system, deadlocks are looked for if a process declares what it waits for.
+    """
+
+    name = "invariants"
+
+    def applies_to(self, world: "World") -> bool:
+        return bool(world.system.invariants) or _declares_waits(world.system)
+
+    def on_commit(self, world: "World", snapshot: Snapshot) -> Iterator[str]:
+        if world.system.invariants:
+            yield from self._violations(world.system, snapshot)
+        if _declares_waits(world.system):
+            stuck = deadlock(predicate_input_of(snapshot))
+            if stuck.holds:
+                yield f"deadlock: {stuck.brief()}"
+
+    def _violations(self, system: System, snapshot: Snapshot) -> Iterator[str]:
+        state = decode_snapshot(system, snapshot)
+        for invariant in system.invariants:
+            if invariant.missing(state) is not None:  # a process that has left
+                continue
+            with calling(f"the invariant {invariant.name} failed"):
+                violation = invariant.violation(state)
+            if violation is not None:
+                yield f"{invariant.name}: {violation}"
+
+
+def _declares_waits(system: System) -> bool:
+    return any(type(process).waits_for is not Process.waits_for for process in system.processes.values())

@@ -16,6 +16,7 @@ from strobe.simulation.mutants.barrier_mutants import (
 )
 from strobe.simulation.mutants.host_mutants import (
     CountersNotRestored,
+    FieldLostNode,
     ForgetsAfterRestart,
     NotRedelivered,
     OldEpochAccepted,
@@ -56,6 +57,7 @@ class Mutant(msgspec.Struct, frozen=True):
     faults: str = "delays"
     reorder: bool = False
     conserved: bool = True
+    invariants: bool = False
     overlapping_max: int = 2
     explored_on: str | None = "pair-cl"
 
@@ -66,7 +68,7 @@ class Mutant(msgspec.Struct, frozen=True):
 
 CUT, PROOF, EXACT, TOTAL = "cut-consistent", "proof-verifies", "channels-exact", "conservation"
 ORPHAN, FREED, GO_ON, CONVERGES = "no-orphan", "buffers-freed", "deliveries-go-on", "converges"
-ONCE = "exactly-once"
+ONCE, DECLARED = "exactly-once", "invariants"
 
 MUTANTS = (
     Mutant(
@@ -121,6 +123,14 @@ MUTANTS = (
     Mutant("counted-twice", "C3: a received message is not in the channel", (EXACT,), CountedTwice, conserved=False),
     Mutant(
         "state-shared", "E4: a write after the cut never shows", (TOTAL,), node_class=SharedStateNode, explored_on=None
+    ),
+    Mutant(
+        "field-lost",
+        "S3: every field of a state is stored",
+        (DECLARED,),
+        node_class=FieldLostNode,
+        invariants=True,
+        explored_on=None,
     ),
     Mutant(
         "forgets-after-restart",

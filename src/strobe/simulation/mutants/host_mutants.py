@@ -19,6 +19,16 @@ class SharedStateNode(Node):
         super()._finish(fragment)
 
 
+class FieldLostNode(Node):
+    """S3 broken: one field of the state is not stored. What the other fields conserve is still conserved."""
+
+    def capture(self) -> LocalState:
+        local = super().capture()
+        fields = msgspec.msgpack.decode(local.data)
+        del fields["paid"]
+        return msgspec.structs.replace(local, data=msgspec.msgpack.encode(fields))
+
+
 class ForgetsAfterRestart(Lifecycle):
     """E7 broken: a restarted coordinator ignores the snapshots that were under way."""
 

@@ -7,6 +7,7 @@ import msgspec
 from strobe.encodable import UNENCODABLE, refusal
 from strobe.errors import UsageError
 from strobe.handlers import check_finished
+from strobe.invariants import GlobalState
 from strobe.keyed_state import KeyedState
 from strobe.known_fields import decode_known
 from strobe.migrations import migrate, version_of_type
@@ -108,18 +109,29 @@ def is_captured(name: str, process: Process, state: LocalState) -> bool:
     return encoding == state.encoding and data == state.data
 
 
-def decode_snapshot(system: System, snapshot: Snapshot) -> tuple[dict[str, Any], list[Any]]:
-    """Return the states in `snapshot` by process, and the messages in flight."""
+def decode_snapshot(system: System, snapshot: Snapshot) -> GlobalState:
+    """Return the states in `snapshot`, and the messages in flight."""
     states = {
         name: decode_state(system.processes[name], fragment.state)
         for name, fragment in snapshot.fragments.items()
         if fragment.state is not None
     }
-    messages = [
-        message
+    decode = system.decoder.decode
+    in_flight = {
+        channel: [message for item in items for message in decode(item.frame.body)[item.consumed :]]
         for fragment in snapshot.fragments.values()
-        for items in fragment.in_flight.values()
-        for item in items
-        for message in system.decoder.decode(item.frame.body)[item.consumed :]
-    ]
-    return states, messages
+        for channel, items in fragment.in_flight.items()
+    }
+    return global_state(snapshot, states, in_flight)
+
+
+def global_state(snapshot: Snapshot, states: dict[str, Any], in_flight: dict[str, list[Any]]) -> GlobalState:
+    """Return decoded states and messages as one global state, with the counts of `snapshot`."""
+    fragments = snapshot.fragments.values()
+    return GlobalState(
+        states,
+        {channel.id: [] for channel in snapshot.view.channels} | in_flight,
+        {name: fragment.state.position for name, fragment in snapshot.fragments.items() if fragment.state is not None},
+        {channel: frontier.count for fragment in fragments for channel, frontier in fragment.sent.items()},
+        {channel: frontier.count for fragment in fragments for channel, frontier in fragment.received.items()},
+    )

@@ -18,6 +18,7 @@ from tests.live.support.harness import wait_until
 from strobe.cli.live import child as children
 from strobe.cli.live import child_log
 from strobe.cli.live import supervisor as supervising
+from strobe.cli.live.notices import timed
 from strobe.cli.live.supervisor import ChildFailed, Supervisor, _with_options
 from strobe.cli.live.up_display import UpDisplay, _rendered
 from strobe.cli.live.up_session import Session
@@ -245,8 +246,8 @@ def test_options_given_again_take_the_place_of_those_before():
     ]
 
 
-def condition(latest, **changes):
-    return ConditionStatus("conserved", snapshot="s7", latest=latest, **changes)
+def condition(latest, name="conserved", **changes):
+    return ConditionStatus(name, snapshot="s7", latest=latest, **changes)
 
 
 CONDITIONS = {
@@ -258,6 +259,15 @@ CONDITIONS = {
         ConditionVerdict("error", problem="KeyError: 'z'"), error=1
     ),
     "conserved: not judged yet (judged 0 of 0)": condition(None),
+    "no_debt ✓ (judged 2 of 2)": condition(ConditionVerdict("holds"), "no_debt", holds=2),
+    "a.x < 3 ✗ a.x = 4 (judged 1 of 1)": condition(
+        ConditionVerdict("violated", found="a.x = 4"), "a.x < 3", violated=1
+    ),
+    "deadlock ✓ none (judged 1 of 1)": condition(ConditionVerdict("holds"), "deadlock", holds=1),
+    "deadlock: a→b→a (judged 1 of 1)": condition(ConditionVerdict("violated", found="a→b→a"), "deadlock", violated=1),
+    "termination: not terminated; active: a (judged 1 of 1)": condition(
+        ConditionVerdict("not_yet", found="not terminated; active: a"), "termination", not_yet=1
+    ),
 }
 
 
@@ -270,12 +280,13 @@ def test_E12_the_table_has_the_newest_verdict_and_how_many_were_judged(line):
 
 
 def test_E12_each_changed_verdict_is_shown_once(capsys):
-    watch = UpDisplay()
+    watch = UpDisplay(clock_s=lambda: 0.0)
+    time = timed(0.0, "")
     for found in ("800", "800", "790", "780", "800"):
         verdict = ConditionVerdict("holds" if found == "800" else "violated", "800", found)
         watch.show(status_of(conditions=[condition(verdict)]))
     assert capsys.readouterr().err.splitlines() == [
-        "snapshot s7: conserved ✓ 800",
-        "snapshot s7: conserved ✗ 790 ≠ 800",
-        "snapshot s7: conserved ✓ 800",
+        f"{time}snapshot s7: conserved ✓ 800",
+        f"{time}snapshot s7: conserved ✗ 790 ≠ 800",
+        f"{time}snapshot s7: conserved ✓ 800",
     ]

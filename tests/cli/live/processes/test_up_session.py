@@ -1,5 +1,6 @@
 """Supervision and shutdown of the children of `strobe up`, mostly with stand-ins for the processes."""
 
+import re
 import sys
 import threading
 from concurrent.futures import wait
@@ -22,6 +23,7 @@ from strobe.runtime.messages.api_documents import TakeResult, Trouble
 from strobe.runtime.messages.verdicts import ConditionStatus, ConditionVerdict
 from strobe.storage import Store
 
+TIME = re.compile(r"^\d\d:\d\d:\d\d ")
 COMMITTED = TakeResult("000001-00000001-x", "committed", "")
 ABORTED = TakeResult("000001-00000001-x", "aborted", "b did not answer")
 
@@ -95,6 +97,11 @@ def polled(session):
     return session
 
 
+def untimed(capsys):
+    """Return the lines on stderr, without the times at their beginnings."""
+    return [TIME.sub("", line) for line in capsys.readouterr().err.splitlines()]
+
+
 def failing(count):
     return Trouble("snapshots", f"the last {count} were aborted")
 
@@ -112,11 +119,13 @@ def test_events_are_shown_once_and_needed_processes_are_started(capsys):
     session = Session(children)
     for _ in answers:
         polled(session)
-    assert capsys.readouterr().err.splitlines() == [
+    assert untimed(capsys) == [
         "b was killed by SIGKILL; it is started again",
         "slow: channel a->b has waited 3.1 s",
         "snapshots: the last 3 were aborted",
         "c has left",
+        "over after 0 s: slow: channel a->b has waited 3.6 s",
+        "over after 0 s: snapshots: the last 4 were aborted",
     ]
     assert children.needs == ["a"]
 
@@ -126,7 +135,7 @@ def test_an_ended_coordinator_is_shown_as_restarted(capsys):
     session = Session(Children(answering(TransportError("no coordinator answers")), gone=gone))
     polled(polled(session))
     again = "it is started again, and processes continue meanwhile"
-    assert capsys.readouterr().err.splitlines() == [
+    assert untimed(capsys) == [
         f"coordinator was killed by SIGKILL; {again}",
         f"coordinator ended with exit code 3: its port is taken; {again}",
     ]
@@ -146,12 +155,24 @@ def test_a_hanging_coordinator_is_reported_once_and_not_as_restarted(hanging, mo
     session = Session(Children(hanging, gone=[[EndedChild("b", 1, "boom")]]))
     for _ in range(3):
         session._keep_running()
-    failed, silent = capsys.readouterr().err.splitlines()
+    failed, silent = untimed(capsys)
     assert failed == "b ended with exit code 1: boom; it is started again"  # the coordinator may never report it
     assert silent.startswith("the coordinator has not answered for 0 s, and its process 4711 is still there;")
     assert "kill it (kill -9 4711): a new one is started" in silent
     session._show(status_of())
-    assert capsys.readouterr().err == "the coordinator answers again\n"
+    (over,) = untimed(capsys)
+    assert over.startswith("over after 0 s: the coordinator has not answered for 0 s")
+    assert session._display._notices.lines[1:] == []  # only the end of b is left
+
+
+def test_the_notice_of_a_hanging_coordinator_goes_when_it_is_killed(hanging, monkeypatch):
+    monkeypatch.setattr(sessions, "SILENT_S", 0.0)
+    session = Session(Children(hanging, gone=[[], [EndedChild("coordinator", -9)]]))
+    session._keep_running()
+    assert session._display._notices.matters == {"silence"}
+    monkeypatch.setattr(sessions, "SILENT_S", 60.0)
+    session._keep_running()
+    assert session._display._notices.matters == set()
 
 
 def test_a_briefly_busy_coordinator_is_not_reported(hanging, capsys):
@@ -203,7 +224,7 @@ def test_a_coordinator_killed_at_the_end_restarts_for_the_last_snapshot(capsys):
     children = Children(answering(status_of()), answering(TransportError("nobody"), COMMITTED), gone)
     Session(children)._take_last()
     assert children.ticks > 1
-    lines = capsys.readouterr().err.splitlines()
+    lines = untimed(capsys)
     assert lines[0].startswith("coordinator was killed by SIGKILL; it is started again")
     assert lines[-1] == "last snapshot: 000001-00000001-x, committed"
 
@@ -221,7 +242,7 @@ def test_a_process_killed_at_the_end_restarts_for_the_last_snapshot(capsys):
         return COMMITTED
 
     Session(Restarting(answering(status_of()), taken_when_it_runs, [[EndedChild("b", -9)]]))._take_last()
-    lines = capsys.readouterr().err.splitlines()
+    lines = untimed(capsys)
     assert lines == ["b was killed by SIGKILL; it is started again", "last snapshot: 000001-00000001-x, committed"]
 
 
@@ -354,3 +375,14 @@ def test_E12_what_an_earlier_coordinator_found_counts_in_the_end(capsys):
     (condition,) = session._status.conditions
     assert (condition.holds, condition.violated, condition.failed) == (2, 1, True)
     assert "conserved ✓ 8 (judged 3 of 3 snapshots, 1 violated, the first s1 with 7 ≠ 8)" in capsys.readouterr().out
+
+
+def test_E12_the_last_line_has_the_reason_for_exit_code_1(capsys):
+    held = ConditionStatus("a.x < 3", latest=ConditionVerdict("holds"), holds=4)
+    broken = ConditionStatus("no_debt", latest=ConditionVerdict("holds"), holds=3, violated=1, violation=VIOLATED)
+    failing = ConditionStatus("odd", latest=ConditionVerdict("error", problem="KeyError"), error=4)
+    Session(Children(answering(status_of(conditions=[held, broken, failing]))))._stop()
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.endswith("; exit code 1: no_debt violated in 1 of 4 snapshots; odd failed on every snapshot")
+    Session(Children(answering(status_of(conditions=[held]))))._stop()
+    assert capsys.readouterr().out.splitlines()[-1].endswith("everything has ended")

@@ -1,5 +1,6 @@
 """`strobe simulate`: its report of a run, and its errors."""
 
+import re
 import shlex
 import signal
 
@@ -120,6 +121,31 @@ def test_a_violation_ends_with_1_and_a_command_to_reproduce_it(here):
     again = run(*shlex.split(command)[1:])
     assert again.code == 1
     assert again.out.splitlines()[-8:] == result.out.splitlines()[-8:]
+
+
+def test_G1_invariants_are_checked_at_every_snapshot(here):
+    declared = """
+def counts(snapshot): return snapshot.states["a"]["count"] < 9 or f"a counts {snapshot.states['a']['count']}"
+mine = pair(Counter, invariants=[counts, "b.count < 9", "a.count >= 0"])
+"""
+    result = simulate(here, declared, "--seed", "2", "--faults", "delays")
+    assert result.code == 1
+    found = result.out.split("run it again")[0]
+    assert re.search(r"invariants: 000001-0000000\d-coordinator counts: a counts \d+ \(at ", found)
+    assert re.search(r"invariants: 000001-0000000\d-coordinator b\.count < 9: b\.count = \d+ \(at ", found)
+    assert "a.count >= 0" not in found
+    sound = simulate(here, "mine = pair(Counter, invariants=['a.count >= 0'])")
+    assert (sound.code, "9 passed" in sound.out, ", invariants, " in sound.out) == (0, True, True)
+
+
+def test_an_invariant_that_fails_in_a_run_is_named_with_its_place(here):
+    odd = "def odd(snapshot): return snapshot.states['a']['count'] < 1 or 1 // 0\n"
+    result = simulate(here, odd + "mine = pair(Counter, invariants=[odd])")
+    assert result.code == 1
+    error = " ".join(result.err.split())
+    assert "the invariant odd failed: ZeroDivisionError: integer division or modulo by zero (mine.py:20, in odd())" in (
+        error
+    )
 
 
 def test_a_violation_in_json_has_the_command_too(here):

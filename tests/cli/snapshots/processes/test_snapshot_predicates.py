@@ -16,7 +16,7 @@ def stores(tmp_path_factory):
         system = f"{EXAMPLES / module}.py:{attribute}"
         options = ("--faults", "delays", "--snapshots", "12", "--seed", "1", "--store", root / attribute)
         result = run("simulate", system, *options)
-        assert result.code == 0, result.err
+        assert result.code == (1 if attribute == "greedy" else 0), result.err  # the simulator finds the deadlock too
     return root
 
 

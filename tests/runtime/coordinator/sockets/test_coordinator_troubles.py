@@ -54,6 +54,8 @@ def test_a_process_that_waits_to_begin_is_a_trouble_and_not_lost(tmp_path: Path)
             [trouble] = coordinator.service.status().troubles
             assert trouble.kind == "waiting"
             assert trouble.problem == "process b cannot begin yet: store s3://bucket/shop: is unreachable"
+            assert coordinator.coordinator.started_us < trouble.since_us <= coordinator.service.status().now_us
+            assert coordinator.service.status().troubles == [trouble]
             b.beat()
             await coordinator.until(lambda: not coordinator.service.status().troubles)
 

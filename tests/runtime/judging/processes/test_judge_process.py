@@ -15,9 +15,10 @@ from tests.runtime.link_ends import run, until
 
 from strobe.cli.live.judge_worker import command_of
 from strobe.runtime.judging import judge_process as judges
-from strobe.runtime.judging.evaluation import Question
 from strobe.runtime.judging.judge_process import Judge
+from strobe.runtime.judging.questions import Question
 from strobe.runtime.messages.verdicts import ConditionVerdict
+from strobe.runtime.settings import CoordinatorSettings
 from strobe.storage import Store
 
 READY = 'print(\'{"conditions": ["conserved"]}\', flush=True)'
@@ -72,6 +73,7 @@ def question(number: int) -> Question:
 @pytest.fixture(autouse=True)
 def short_back_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judges, "PAUSE_S_MIN", 0.01)
+    monkeypatch.setattr(judges, "KILL_AFTER_S", 0.0)
 
 
 def test_older_snapshots_waiting_for_the_judge_are_skipped_and_counted() -> None:
@@ -167,7 +169,11 @@ def conserved(states, messages):
     {body}
     return sum(state.balance for state in states.values()) + sum(message.amount for message in messages)
 
-mine = System(honest.processes, honest.channels, honest.messages, conserved=conserved)
+def no_debt(snapshot):
+    {invariant}
+
+invariants = [no_debt, "a.balance >= 0"]
+mine = System(honest.processes, honest.channels, honest.messages, conserved=conserved, invariants=invariants)
 """
 
 
@@ -180,12 +186,15 @@ def questions(store: Path) -> list[Question]:
     return [Question(name, position) for position, name, _ in Store.open(store).list()]
 
 
-def worker(directory: Path, store: Path, body: str = "pass", bytes_max: int = 4 * GIB) -> list[str]:
+def worker(
+    directory: Path, store: Path, body: str = "pass", timeout_s: float = 60.0, invariant: str = "return True"
+) -> list[str]:
     """Return the command of a judge for the bank, whose `conserved` runs `body` first."""
     bank = Path(__file__).parents[4] / "examples" / "bank.py"
     (directory / "bank.py").write_bytes(bank.read_bytes())
-    (directory / "mine.py").write_text(SYSTEM.replace("{body}", body))
-    return command_of(f"{directory / 'mine.py'}:mine", str(store), bytes_max)
+    (directory / "mine.py").write_text(SYSTEM.replace("{body}", body).replace("{invariant}", invariant))
+    settings = CoordinatorSettings(verdict_bytes_max=4 * GIB, verdict_timeout_s=timeout_s)
+    return command_of(f"{directory / 'mine.py'}:mine", str(store), settings)
 
 
 def judged(command: list[str], asked: list[Question], timeout_s: float = 60.0) -> list[ConditionVerdict]:
@@ -211,13 +220,58 @@ def test_the_judge_process_compares_snapshots_from_the_store(tmp_path: Path, sto
         ("input()", "conserved: fails: EOFError: EOF when reading a line ({file}:7, in conserved())"),
         ("return float('nan')", "the value nan does not equal itself, so nothing can be compared with it"),
         ("bytearray(8 << 30)", "conserved: fails: MemoryError ({file}:7, in conserved())"),
-        ("while True: pass", "it took longer than verdict_timeout_s = 0.5 s, and was ended: does its function loop?"),
+        (
+            "while True: pass",
+            "conserved: fails: TimeIsUp: it took longer than verdict_timeout_s = 0.3 s ({file}:7, in conserved())",
+        ),
     ],
 )
 def test_a_function_that_fails_in_any_way_is_an_error(tmp_path: Path, store: Path, body: str, problem: str) -> None:
-    timeout_s = 0.5 if "while" in body else 60.0
-    (verdict,) = judged(worker(tmp_path, store, body), questions(store)[:1], timeout_s)
+    timeout_s = 0.3 if "while" in body else 60.0
+    (verdict,) = judged(worker(tmp_path, store, body, timeout_s), questions(store)[:1])
     assert verdict == ConditionVerdict("error", problem=problem.format(file=tmp_path / "mine.py"))
+
+
+def all_verdicts(
+    command: list[str], asked: list[Question], timeout_s: float = 60.0
+) -> list[dict[str, ConditionVerdict]]:
+    """Return the verdicts on every condition, snapshot by snapshot."""
+    found: list[dict[str, ConditionVerdict]] = []
+
+    async def scenario() -> None:
+        conditions = ["conserved", "no_debt", "a.balance >= 0"]
+        judge = Judge(command, conditions, timeout_s, lambda _, one: found.append(dict(one)), lambda: None)
+        judge.start()
+        try:
+            for number, one in enumerate(asked, 1):
+                judge.put(one)
+                await until(lambda number=number: len(found) == number)
+        finally:
+            await judge.close()
+
+    run(scenario())
+    return found
+
+
+def test_E12_a_function_that_loops_is_named_and_the_other_conditions_are_judged(tmp_path: Path, store: Path) -> None:
+    command = worker(tmp_path, store, timeout_s=1.0, invariant="while True: pass")
+    (verdicts,) = all_verdicts(command, questions(store)[:1])
+    assert [verdicts[name].verdict for name in ("conserved", "a.balance >= 0")] == ["holds", "holds"]
+    assert verdicts["no_debt"].verdict == "error"
+    place = f"({tmp_path / 'mine.py'}:11, in no_debt())"
+    assert verdicts["no_debt"].problem.endswith(f"it took longer than verdict_timeout_s = 1 s {place}")
+
+
+def test_a_function_that_ends_its_process_does_not_keep_others_from_being_judged(tmp_path: Path, store: Path) -> None:
+    first, second = all_verdicts(worker(tmp_path, store, invariant="os._exit(5)"), questions(store)[:2])
+    ended = ConditionVerdict("undecided", problem="the judge's process ended with exit code 5")
+    behind = ConditionVerdict("undecided", problem="not evaluated: the judge's process ended over no_debt")
+    assert (first["conserved"].verdict, first["no_debt"], first["a.balance >= 0"]) == ("holds", ended, behind)
+    assert (second["conserved"].verdict, second["no_debt"], second["a.balance >= 0"].verdict) == (
+        "holds",
+        ended,
+        "holds",
+    )
 
 
 def test_output_of_a_function_is_not_mistaken_for_an_answer(

@@ -5,7 +5,7 @@ or < and < not < comparison < + - < * / % < sign
 
 from collections.abc import Callable
 
-from strobe.causality.expressions.nodes import (
+from strobe.expressions.nodes import (
     AND,
     COUNTS,
     EQUALITIES,
@@ -23,7 +23,7 @@ from strobe.causality.expressions.nodes import (
     count_text,
     is_condition,
 )
-from strobe.causality.expressions.tokens import END, NAME, NUMBER, SIGN, STRING, Token, tokenize
+from strobe.expressions.tokens import END, NAME, NUMBER, SIGN, STRING, Token, tokenize
 
 _CONSTANTS = {"true": True, "false": False, "null": None}
 _WORDS = (AND, OR, NOT, *_CONSTANTS)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from strobe.causality.expressions.nodes import ExpressionError
+from strobe.expressions.nodes import ExpressionError
 
 NAME, NUMBER, STRING, SIGN, END = "name", "number", "string", "sign", "end"
 

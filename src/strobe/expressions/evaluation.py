@@ -6,7 +6,7 @@ An expression may have thousands of nested operations, too many for Python's sta
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
-from strobe.causality.expressions.nodes import (
+from strobe.expressions.nodes import (
     AND,
     EQUALITIES,
     NEGATE,
@@ -18,7 +18,7 @@ from strobe.causality.expressions.nodes import (
     Operation,
     Variable,
 )
-from strobe.causality.expressions.values import BINARY, Value, is_true, negated
+from strobe.expressions.values import BINARY, Value, is_true, negated
 
 N = TypeVar("N")
 T = TypeVar("T")

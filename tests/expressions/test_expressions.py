@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strobe.causality.expressions import ExpressionError, evaluate, parse
-from strobe.causality.expressions.evaluation import operands_first, operands_of, pushed_down
-from strobe.causality.expressions.nodes import Operation
 from strobe.errors import UsageError
+from strobe.expressions import ExpressionError, evaluate, parse
+from strobe.expressions.evaluation import operands_first, operands_of, pushed_down
+from strobe.expressions.nodes import Operation
 
 STATES = {
     "a": {"x": 3, "up": True, "name": "leader", "nothing": None, "inner": {"deep": 2}, "list": [1, {"k": 1.0}]},

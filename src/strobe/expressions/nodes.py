@@ -1,9 +1,13 @@
-"""The nodes of an expression, and the error that points into one."""
+"""The nodes of an expression, how they are written, and the error that points into one."""
+
+from collections.abc import Collection
+from difflib import get_close_matches
+from itertools import islice
 
 import msgspec
 
-from strobe.causality.expressions.values import Value
 from strobe.errors import UsageError
+from strobe.expressions.values import Value
 
 AND, OR, NOT, NEGATE = "and", "or", "not", "-"
 EQUALITIES = ("==", "!=")
@@ -12,6 +16,8 @@ ARITHMETIC = ("+", "-", "*", "/", "%")
 
 EVENTS, SENT, RECEIVED, IN_FLIGHT = "events", "sent", "received", "in_flight"
 COUNTS = (EVENTS, SENT, RECEIVED, IN_FLIGHT)
+
+_NAMES_SHOWN_MAX = 12
 
 
 class ExpressionError(UsageError):
@@ -86,3 +92,20 @@ def is_condition(node: Expression) -> bool:
             return False
         case Operation(operator=operator):
             return operator in (AND, OR, NOT, *EQUALITIES, *ORDERINGS)
+
+
+def name_of(leaf: Variable | Count) -> str:
+    """Return a variable or count as written in an expression."""
+    if isinstance(leaf, Variable):
+        return ".".join(name if name.isidentifier() else f"`{name}`" for name in (leaf.process, *leaf.path))
+    return count_text(leaf.kind, leaf.name)
+
+
+def unknown_name(text: str, leaf: Variable | Count, problem: str, name: str, known: Collection[str]) -> ExpressionError:
+    """Return an error that points at `leaf` in `text`, with the closest known name, or the known names."""
+    close = get_close_matches(name, known, 1)
+    if close:
+        meant = count_text(leaf.kind, close[0]) if isinstance(leaf, Count) else repr(close[0])
+        return ExpressionError(text, leaf.column, f"{problem}; did you mean {meant}?")
+    shown = ", ".join(islice(known, _NAMES_SHOWN_MAX)) + (", ..." if len(known) > _NAMES_SHOWN_MAX else "")
+    return ExpressionError(text, leaf.column, f"{problem}; there are: {shown or 'none'}")
