@@ -131,8 +131,8 @@ def test_the_error_for_a_missing_store_names_how_to_create_one(tmp_path):
     [
         (
             ["snapshot", "diff", "latest"],
-            "missing argument 'B' (the second snapshot: an id, its short form (1.7: epoch 1, snapshot 7), its beginning, "
-            "or latest); see: strobe",
+            "missing argument 'B' (the second snapshot: an id, its short form (1.7: epoch 1, snapshot 7), its "
+            "beginning, or latest); see: strobe",
         ),
         (["leave"], "missing argument 'NAME' (the name of the process); see: strobe leave"),
         (["snapshot", "verify", "--level", "bogus"], "invalid value for '--level': 'bogus' is not one of 'exists', "),
