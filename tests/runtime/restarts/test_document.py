@@ -28,6 +28,15 @@ class Count(msgspec.Struct):
     number: int
 
 
+def halved(state: dict[str, int]) -> dict[str, int]:
+    return {"half": state["number"] // 2}
+
+
+class NextCount(msgspec.Struct):
+    migrations = {1: halved}
+    half: int
+
+
 class Another(msgspec.Struct):
     name: str
 
@@ -121,6 +130,10 @@ def test_E11_a_program_that_does_not_fit_leaves_it_to_one_that_does(store: Store
     with pytest.raises(Unrestorable, match="does not fit"):
         load(store, ref, "new program", Another("x"))
     assert load(store, ref, "old program").state == Count(3)
+
+
+def test_E11_R3_a_successor_with_a_later_type_migrates_the_state(store: Store) -> None:
+    assert load(store, written(store, Count(8)), example=NextCount(0)).state == NextCount(4)
 
 
 def test_E11_messages_that_the_program_does_not_know_are_found_before_it_is_used(store: Store) -> None:
