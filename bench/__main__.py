@@ -29,6 +29,7 @@ ROOMS = {
     "lattice": "causality",
     "predicates": "spark",
     "log_age": "storage",
+    "restart": "live",
 }
 """The measurements in the order in which they run, and the folder of each."""
 

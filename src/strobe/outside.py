@@ -93,6 +93,14 @@ class Sink(ABC):
         it was already released, unless this is a `fork`: then output continues elsewhere.
         """
 
+    def resume(self, position: int, *, epoch: int) -> None:
+        """Go on at `position` in `epoch`, where the predecessor of this process has stopped (E11).
+
+        All output before `position` is prepared. Release none of it: no snapshot covers it yet. A sink without this
+        method works, but its process cannot hand over: a planned restart of it rolls back everything.
+        """
+        raise NotImplementedError
+
     @abstractmethod
     def emit(self, record: Any) -> None:
         """Append `record`. The caller may change it afterwards."""

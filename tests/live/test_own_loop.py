@@ -57,6 +57,32 @@ def test_R1_a_program_with_its_own_loop_is_killed_and_rolled_back(tmp_path):
     check_traces(tmp_path / "store")
 
 
+def test_E11_a_program_with_its_own_loop_hands_over_when_it_ends(tmp_path):
+    """E11: told to restart, its loop ends; run again, it goes on in the same epoch."""
+    with running(tmp_path, str(SYSTEM), ("till",), "--interval", "0.1") as live:
+        listen = live.supervisor.listen
+        with shop(listen) as first:
+            live.wait_running()
+            live.client.restart("shop")
+            wait_until("the end of the first", lambda: first.poll() is not None, between=live.tick)
+            assert first.returncode == 0, first.stderr.read()
+        reached = live.process("shop").position
+        with shop(listen):
+            live.wait_running()
+            live.client.restart("till")
+            live.wait_progress()
+            assert live.process("shop").position > reached
+            live.wait_committed(2)
+            status = live.status()
+            assert (status.epoch, status.rollbacks) == (1, []), live.logs()
+            snapshot = live.last_snapshot()
+    verified = run(
+        "snapshot", "verify", "--all", "--level", "invariants", "--system", SYSTEM, "--store", tmp_path / "store"
+    )
+    assert verified.code == 0, verified
+    assert snapshot.fragments["shop"].state.position > reached
+
+
 def wait_for_segments(live, epoch):
     """Wait until each process has written some segments of its trace; a kill ends the trace."""
     trace = live.store / "run" / "trace" / f"epoch-{epoch:06}"

@@ -18,6 +18,7 @@ from tests.runtime.unremoved import copy_store
 
 from strobe.errors import UsageError
 from strobe.protocol.coordinator.messages import LeaveWanted, RestoreWanted, SnapshotWanted
+from strobe.protocol.coordinator.restart_messages import RestartWanted
 from strobe.protocol.values.log_entries import EpochStart
 from strobe.storage.entries.log_file import encode_entry, entry_name
 from strobe.storage.files.commit_steps import ENTRY_STEPS
@@ -93,6 +94,8 @@ class World:
         return steps
 
     def _steps_of(self, node: Node) -> list[Callable[[], None]]:
+        if node.is_relieved:
+            return [partial(self._start_successor, node)]
         line = node.line
         steps: list[Callable[[], None]] = [partial(node.record, snapshot) for snapshot in node.recordable()]
         if line is not None and line.to_node:
@@ -104,6 +107,8 @@ class World:
             steps.append(node.write)
         if node.must_release:
             steps.append(node.release_output)
+        if node.runs:
+            steps.append(node.work)
         return steps
 
     def _connect(self, node: Node) -> None:
@@ -129,6 +134,17 @@ class World:
         except UsageError:
             return  # the last process cannot leave
         self.outside.note(f"{process} shall leave")
+
+    def _hand_over(self) -> None:
+        """A planned restart (E11)."""
+        process = self.random.choice(NAMES)
+        self.outside.note(f"{process} shall hand over")
+        self.coordinator.handle(RestartWanted(process))
+
+    def _start_successor(self, node: Node) -> None:
+        self.outside.note(f"{node.process} of epoch {node.epoch} ends, and its successor is started")
+        self._cut(node)
+        self.nodes[node.process] = Node(self.outside, node.process, node.file)
 
     def _rejoin(self) -> None:
         ended = [node for node in self.nodes.values() if node.has_ended]

@@ -16,6 +16,7 @@ import msgspec
 from strobe.process import System
 from strobe.protocol import LocalState, SnapshotId, View
 from strobe.protocol.coordinator.messages import Drained, ReportOutcome, RequestRecording, RestoreState
+from strobe.protocol.coordinator.restart_messages import RestartWanted
 from strobe.protocol.process.first_view import first_view
 from strobe.protocol.values.log_entries import Begin, Manifest, ProcessRecord
 from strobe.runtime.messages.control import (
@@ -28,6 +29,7 @@ from strobe.runtime.messages.control import (
     HeartbeatHeard,
     Register,
     SnapshotBegun,
+    Stop,
     Welcome,
     pack,
     unpack,
@@ -221,6 +223,8 @@ class FakeCoordinator:
             message = await _message(reader)
             if isinstance(message, Heartbeat):
                 link.send(HeartbeatHeard())
+            if isinstance(message, RestartWanted):
+                link.send(Stop("no successor goes on here"))
             await link.note(message)
         writer.close()
         self._serving.discard(task)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 from tests.runtime.fake_nodes import record_of
-from tests.runtime.modelled_outside import WITH_OUTPUT, Line, Outside, Wrong
+from tests.runtime.modelled_outside import WITH_OUTPUT, HandedState, Line, Outside, Wrong
 
 from strobe.protocol import SnapshotId, View
 from strobe.protocol.coordinator.messages import (
@@ -20,6 +20,14 @@ from strobe.protocol.coordinator.messages import (
     RequestRecording,
     Reset,
     RestoreState,
+)
+from strobe.protocol.coordinator.restart_messages import (
+    CannotResume,
+    HandedOver,
+    HandOver,
+    HandOverRef,
+    Relieve,
+    Resume,
 )
 from strobe.protocol.process.first_view import first_view
 from strobe.protocol.values.log_entries import EntryRef, ProcessRecord
@@ -50,6 +58,8 @@ class Node:
         # The newest log entry that the coordinator has named to it.
         self.newest: EntryRef | None = None
         self._current_epoch = 0
+        # Its hand-over is known to the coordinator: its successor may be started.
+        self.is_relieved = False
         self._lose_state()
 
     def _lose_state(self) -> None:
@@ -67,6 +77,9 @@ class Node:
         self.release_order: Dismiss | None = None
         self.must_release = False
         self._release_term = 0
+        # The events of this epoch, and its hand-over, from which on it does nothing more.
+        self.worked = 0
+        self.handed_over: HandOverRef | None = None
         self._begun: dict[SnapshotId, SnapshotBegun] = {}
         self._parts: dict[SnapshotId, tuple[ProcessRecord, int]] = {}
         self._cuts: dict[SnapshotId, int] = {}
@@ -79,7 +92,8 @@ class Node:
     @property
     def runs(self) -> bool:
         """Whether its process is in the view, as far as it knows, and has not ended."""
-        return self.view is not None and self.process in self.view.processes and not self.has_ended
+        in_view = self.view is not None and self.process in self.view.processes
+        return in_view and not self.has_ended and self.handed_over is None
 
     # Its own actions
 
@@ -106,6 +120,13 @@ class Node:
 
     def write(self) -> None:
         self.written += 1
+
+    def work(self) -> None:
+        """Handle an event. Nobody else may have got further in this epoch, or run on from the same hand-over (E11)."""
+        if self.outside.reached[self.process, self.epoch] > self.worked and self.history == self.outside.history:
+            raise Wrong(f"{self.process} runs twice from event {self.worked} of epoch {self.epoch} (E11)")
+        self.worked += 1
+        self.outside.reached[self.process, self.epoch] = self.worked
 
     def recordable(self) -> list[SnapshotId]:
         """The snapshots for which it may record its part now."""
@@ -143,12 +164,20 @@ class Node:
                 self._refused(message)
             case RestoreState():
                 self._restore(message)
+            case HandOver() if self.runs or self.handed_over:
+                self._hand_over()
+            case Relieve():
+                self.is_relieved = self.handed_over is not None and message.name == self.handed_over.name
+            case Resume():
+                self._resume(message)
             case Reset():
                 self._handle_reset()
-            case InstallView():
+            case InstallView() if self.handed_over is None:
                 self._install_view(message.view)
             case Dismiss():
                 self._dismiss(message)
+            case _ if self.handed_over is not None:
+                pass  # it has stopped
             case SnapshotBegun() if message.snapshot.epoch == self.epoch:
                 self._begun[message.snapshot] = message
             case RequestRecording() if message.snapshot in self._begun and message.snapshot not in self._ended:
@@ -163,6 +192,8 @@ class Node:
             self.hang_up()
             return
         self.term, self._current_epoch, self.newest = welcome.term, welcome.epoch, welcome.newest
+        if self.handed_over is not None:
+            self._hand_over()
 
     def hang_up(self) -> None:
         if self.line is not None:
@@ -193,6 +224,33 @@ class Node:
             self._fail(f"goes back to {self.written} in {order.restored}: {self.released} is out", self.term)
             return
         self._send(Drained(self.process, order.view.number))
+
+    def _hand_over(self) -> None:
+        """Stop and hand over; if that is done, report it again."""
+        if self.handed_over is None:
+            assert self.view is not None
+            name = f"{self.outside.random.getrandbits(64):016x}-{self.epoch:06d}-{0:016x}"
+            state = HandedState(self.process, self.epoch, self.view, self.file, self.written, self.worked)
+            self.outside.hand_overs[name] = state
+            self.handed_over = HandOverRef(name, "0" * 64, 0)
+        self._send(HandedOver(self.process, self.epoch, self.handed_over))
+
+    def _resume(self, order: Resume) -> None:
+        """Go on from the hand-over of the predecessor, unless another instance has claimed it."""
+        if order.epoch <= self.epoch:
+            return
+        name = order.hand_over.name
+        state = self.outside.hand_overs[name]
+        if (state.process, state.epoch) != (self.process, order.epoch):
+            raise Wrong(f"{self.process} is to resume in epoch {order.epoch} from what {state} has handed over (E11)")
+        if self.outside.claims.setdefault(name, self.instance) != self.instance:
+            self._send(CannotResume(self.process, name, "it was used"))
+            return
+        self._begin(order.epoch, state.view)
+        self.newest = order.newest or self.newest
+        self.file, self.written, self.worked = state.file, state.written, state.worked
+        self.outside.note(f"{self.process} resumes in epoch {order.epoch}")
+        self._send(Drained(self.process, state.view.number))
 
     def _handle_reset(self) -> None:
         """Handle a rollback to a state without this process, which had not joined yet or had left already."""
@@ -237,6 +295,7 @@ class Node:
             self._fail(f"is to begin from nothing in view {view.number}: {self.released} is out", self.term)
             return
         self._begin(self._current_epoch, view)
+        self.outside.reached[self.process, self.epoch] = 0  # another member than before, which may have left
         self._send(Drained(self.process, view.number))
 
     def _dismiss(self, order: Dismiss) -> None:

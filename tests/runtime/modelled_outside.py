@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.runtime.fake_nodes import Quiet
 from tests.runtime.unremoved import move_store
@@ -22,6 +22,17 @@ WITH_OUTPUT = ("c", "d")
 
 class Wrong(Exception):
     """A promise was broken."""
+
+
+class HandedState(NamedTuple):
+    """What a process hands over (E11)."""
+
+    process: str
+    epoch: int
+    view: View
+    file: int
+    written: int
+    worked: int
 
 
 class Outside:
@@ -51,6 +62,10 @@ class Outside:
         self.marked: dict[SnapshotId, None] = {}
         # The restored snapshot and the view of each epoch, as sent to the first node.
         self.restored: dict[int, tuple[str | None, View]] = {}
+        # How far each process has got in an epoch, whichever instance ran it. The hand-overs, and who claimed each.
+        self.reached: Counter[tuple[str, int]] = Counter()
+        self.hand_overs: dict[str, HandedState] = {}
+        self.claims: dict[str, str] = {}
 
     @contextmanager
     def older_copy(self, copy: Path) -> Iterator[None]:

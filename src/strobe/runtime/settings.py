@@ -26,9 +26,10 @@ class CoordinatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
 
     `listen` is for nodes, `api` for people and programs; port 0 is any free one. A snapshot is taken every `interval_s`
     (0: only on demand). A node that sends nothing for `silence_s` counts as failed. A node that causes more than
-    `rollbacks_max` rollbacks within `rollback_window_s` is stopped, and the whole system with it. What the system
-    declares is judged on every snapshot in a separate process, in which one condition may take `verdict_timeout_s`, and
-    which may use `verdict_bytes_max` of memory.
+    `rollbacks_max` rollbacks within `rollback_window_s` is stopped, and the whole system with it. A planned restart
+    that takes longer than `restart_timeout_s` counts as a crash (E11). What the system declares is judged on every
+    snapshot in a separate process, in which one condition may take `verdict_timeout_s`, and which may use
+    `verdict_bytes_max` of memory.
     """
 
     listen: str = "127.0.0.1:7400"
@@ -41,6 +42,7 @@ class CoordinatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     silence_s: float = 3.0
     rollbacks_max: int = 3
     rollback_window_s: float = 60.0
+    restart_timeout_s: float = 300.0
     verdict_timeout_s: float = 10.0
     verdict_bytes_max: int = 4096 * MIB
 
@@ -48,7 +50,7 @@ class CoordinatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
         """Return the policy for `Lifecycle`; raise UsageError if a setting is invalid."""
         _check(self, "interval_s pause_s rollbacks_max rollback_window_s", 0)
         _check(self, "overlapping_max attempts_max verdict_bytes_max", 1)
-        _check(self, "timeout_s silence_s verdict_timeout_s", 0, above=True)
+        _check(self, "timeout_s silence_s restart_timeout_s verdict_timeout_s", 0, above=True)
         policy = Policy(
             interval_us=round(self.interval_s * 1e6),
             pause_us_min=round(self.pause_s * 1e6),
@@ -57,6 +59,7 @@ class CoordinatorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
             attempts_max=self.attempts_max,
             rollbacks_max=self.rollbacks_max,
             rollback_window_us=round(self.rollback_window_s * 1e6),
+            restart_timeout_us=round(self.restart_timeout_s * 1e6),
         )
         policy.check()
         return policy

@@ -6,6 +6,7 @@ the last word, the program is stopped instead, and its process id is in a file b
 number of log entries between two checkpoints, so that a short run has several.
 """
 
+import enum
 import os
 import signal
 import sys
@@ -14,6 +15,8 @@ from pathlib import Path
 
 from strobe.cli import main
 from strobe.runtime.connectors import sink_staging
+from strobe.runtime.node.timeline import Timeline
+from strobe.runtime.restarts import handing_over
 from strobe.storage.checkpoints import checkpoint_writer
 from strobe.storage.files import disk
 from strobe.storage.log import log
@@ -21,6 +24,19 @@ from strobe.storage.log import log
 VARIABLE = "STROBE_TEST_FUSE"
 EVERY = "STROBE_TEST_CHECKPOINT_EVERY"
 STOP, STOPPED = "STOP", ".stopped"
+
+
+class RestartStep(enum.Enum):
+    """The step of a planned restart just done, first by the process and then by its successor (E11)."""
+
+    STOPPED = (Timeline, "hand_over")
+    WRITTEN = (handing_over, "write_hand_over")
+    REPORTED = (handing_over.HandingOver, "_report")
+    READ = (handing_over, "read_hand_over")
+    CLAIMED = (handing_over, "claim_hand_over")
+    REMOVED = (handing_over, "remove_used")
+    RESUMED = (Timeline, "_resume")
+    BEGUN = (Timeline, "start")
 
 
 class Fuse:
@@ -59,6 +75,19 @@ class Fuse:
         log.Log.append = append_noted
         sink_staging.Staging.__init__ = stage_noted
         disk.Disk.step = lambda this, step, name: self.burn(step)
+        for step in RestartStep:
+            self._fit_after(step)
+
+    def _fit_after(self, step):
+        owner, name = step.value
+        function = getattr(owner, name)
+
+        def noted(*arguments):
+            result = function(*arguments)
+            self.burn(step)
+            return result
+
+        setattr(owner, name, noted)
 
 
 def name_of(arguments):

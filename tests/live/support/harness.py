@@ -76,7 +76,7 @@ class Live:
             return None
         self.supervisor.note_status(status)
         for process in status.processes:
-            if process.state == "missing":
+            if process.state in ("missing", "restarting"):
                 self.supervisor.needed(process.name)
         return status
 

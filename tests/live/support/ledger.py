@@ -174,6 +174,15 @@ class Poisoned(Clerk):
         self.retry = 1
 
 
+class Unready(Clerk):
+    """Cannot start before a file exists, whose directory the environment names."""
+
+    def start(self, ctx):
+        if not output(f"{ctx.name}-ready").exists():
+            raise RuntimeError("it is not ready")
+        super().start(ctx)
+
+
 class OtherBook(msgspec.Struct):
     """Another version of the state; an old state cannot be decoded as it."""
 
@@ -321,6 +330,7 @@ ledger_and_d = wired({name: Clerk() for name in (*NAMES, "d")})
 # A later version of `ledger`.
 ledger_without_c = wired({name: Clerk() for name in ("a", "b")})
 poisoned = wired({"a": Clerk(), "b": Poisoned(), "c": Clerk()})
+unready = wired({"a": Clerk(), "b": Unready(), "c": Clerk()})
 # One process floods the other.
 flooded = wired({"a": Clerk(burst=1), "b": Clerk(burst=32, load=4000)})
 flooded_and_counted = wired({"a": Counting(burst=1), "b": Counting(burst=32, load=4000)})

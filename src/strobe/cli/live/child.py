@@ -16,6 +16,8 @@ from strobe.cli.live.child_log import ChildLog
 COORDINATOR = "coordinator"
 LIFELINE = "STROBE_LIFELINE"
 """Environment variable of a child: the number of a pipe that closes when the parent ends."""
+HANDED_OVER = 7
+"""Exit code of a supervised node whose successor goes on in its place: it is started at once."""
 RESTART_S_MIN = 0.05
 RESTART_S_MAX = 2.0
 _LINES_SHOWN = 12
@@ -39,6 +41,8 @@ class EndedChild(NamedTuple):
             return f"{self.name} was killed by {signal.Signals(-self.code).name}"
         if self.code == 0 and self.name != COORDINATOR:
             return f"{self.name} has left"
+        if self.code == HANDED_OVER:
+            return f"{self.name} has handed over to its successor"
         why = f": {self.error}" if self.code and self.error else ""
         return f"{self.name} ended with exit code {self.code}{why}"
 
@@ -87,7 +91,7 @@ class Child:
             self.process, self.code = None, code
             if time.monotonic() - self._started_s > 5 * RESTART_S_MAX:
                 self._backoff.reset()
-            self.restart_at_s = time.monotonic() + self._backoff.next()
+            self.restart_at_s = time.monotonic() + (self._backoff.next() if code != HANDED_OVER else 0.0)
         return code
 
     def tail(self) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 from pathlib import Path
@@ -14,9 +15,10 @@ from strobe.cli.arguments.live_options import LiveSystem, SystemArgument, load_l
 from strobe.cli.arguments.start_check import check_one
 from strobe.cli.arguments.stores import StoreIdOption
 from strobe.cli.arguments.systems import open_system
-from strobe.cli.live.child import follow_lifeline
+from strobe.cli.live.child import HANDED_OVER, follow_lifeline
 from strobe.cli.shell.commands import new_app
 from strobe.cli.shell.logging_setup import start_logging
+from strobe.cli.shell.output import flush
 from strobe.errors import UsageError
 from strobe.runtime.addresses import is_anywhere, parse_address
 from strobe.runtime.connectors.system_file import ProgramWithOwnLoop
@@ -62,8 +64,9 @@ def node(
 ) -> int:
     """Run one process of a system: connect to its coordinator, and run until the system is stopped.
 
-    If the process is killed, start it again with the same command, on this host or another: the whole system then rolls
-    back to its newest snapshot and continues. A process that is not a member yet joins the system.
+    Ended by SIGTERM or `strobe restart`, it hands over to its successor: start that with the same command, on this host
+    or another, and it continues where this one has stopped. If the process is killed, the whole system rolls back to
+    its newest snapshot and continues. A process that is not a member yet joins the system.
 
     \b
     Example, on two hosts that share a directory:
@@ -75,7 +78,10 @@ def node(
     with open_system(system) as source:
         live = load_live(source)
         host = _make_host(live, name, coordinator, listen, advertise, store, store_id, key, run)
-        return run_loop(_run(host))
+        code = run_loop(_run(host))
+        if host.hand_over.done:
+            _end_at_once(HANDED_OVER if run else code)
+        return code
 
 
 def _make_host(
@@ -129,10 +135,17 @@ def _signer(path: Path) -> Signer:
     return lambda snapshot, view, process, record: sign_record(snapshot, view, process, record, key)
 
 
+def _end_at_once(code: int) -> None:
+    """End without the teardown of the interpreter: everything is closed, and the successor waits for this end."""
+    logging.shutdown()
+    flush(sys.stdout)
+    os._exit(code)
+
+
 async def _run(host: Host) -> int:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(host.unhandled)
-    loop.add_signal_handler(signal.SIGTERM, host.end, 0)
+    loop.add_signal_handler(signal.SIGTERM, host.hand_over.request)
     loop.add_signal_handler(signal.SIGINT, host.end, EXIT_INTERRUPTED)
     follow_lifeline(lambda: host.end(0))
     host.watchdog.dumps_to = sys.stderr

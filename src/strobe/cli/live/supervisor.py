@@ -1,11 +1,13 @@
 """Runs a live system on one machine: a coordinator, and a node for each process, as supervised children.
 
 Children write to log files of bounded size in the store's run directory. A pipe ties them to this program: however it
-ends, they end too. A child that was killed or crashed is restarted. A child that ended with exit code 0 has left. A
-child that cannot run at all (bad usage, something missing) stops everything. A restarted coordinator may find its port
-taken or its store unreachable. That may be transient, so it is retried a few times. A coordinator that was replaced by
-another one ends everything here: if restarted, it would take over in turn. A restarted coordinator is given the newest
-log entry that its predecessor has reported, so that it waits while an older copy of the store is in its place.
+ends, they end too. A child that was killed or crashed is restarted, and at once if it has handed over. A child that
+ended with exit code 0 has left. A child that cannot run at all (bad usage, something missing) stops everything, unless
+it ran before: then it is restarted until it runs, since its program may be put right. A restarted coordinator may find
+its port taken or its store unreachable. That may be transient, so it is retried a few times. A coordinator that was
+replaced by another one ends everything here: if restarted, it would take over in turn. A restarted coordinator is given
+the newest log entry that its predecessor has reported, so that it waits while an older copy of the store is in its
+place.
 """
 
 import contextlib
@@ -231,7 +233,7 @@ class Supervisor:
             return
         if (failure := _final(child, code)) is not None:
             raise failure
-        if code in _NOT_RUNNABLE:
+        if code in _NOT_RUNNABLE and (child.name == COORDINATOR or child.starts <= 1):
             raise ChildFailed(child.name, code, child.final_error(), False)
         child.ended = code == 0 and child.name != COORDINATOR
 

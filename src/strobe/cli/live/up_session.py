@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 
-from strobe.cli.live.child import COORDINATOR, EndedChild
+from strobe.cli.live.child import COORDINATOR, HANDED_OVER, EndedChild
 from strobe.cli.live.run_outcome import RunOutcome
 from strobe.cli.live.supervisor import ChildFailed, Supervisor
 from strobe.cli.live.up_display import UpDisplay, condition_summary, failure_text
@@ -17,6 +17,7 @@ from strobe.cli.shell.output import count, note, print_line
 from strobe.cli.shell.waiting import ask, interruptible
 from strobe.errors import StoreError, TransportError
 from strobe.runtime.api.client import RequestRefused
+from strobe.runtime.coordinator.status import MISSING, RESTARTING
 from strobe.runtime.messages.api_documents import COMMITTED, Status, TakeResult
 from strobe.runtime.messages.verdicts import ConditionStatus, merged
 from strobe.storage import Store
@@ -110,7 +111,7 @@ class Session:
             if ended.name == COORDINATOR:
                 self._answered_s, self._silent = time.monotonic(), False  # the next one gets its full start-up time
                 self._display.end_notice(_SILENCE)
-            if ended.code > 0 and ended.name != COORDINATOR:
+            if ended.code > 0 and ended.name != COORDINATOR and ended.code != HANDED_OVER:
                 self._unreported.append(ended)
             else:
                 self._show_end(ended)
@@ -145,7 +146,7 @@ class Session:
             self._show_unreported()
         self._display.show(status)
         for process in status.processes:
-            if process.state == "missing":
+            if process.state in (MISSING, RESTARTING):
                 self._supervisor.needed(process.name)
 
     def _show_unreported(self) -> None:

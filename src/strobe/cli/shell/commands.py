@@ -31,6 +31,9 @@ COMMANDS = {
     "coordinator": Entry("strobe.cli.live.coordinator", "Run the coordinator of a system."),
     "node": Entry("strobe.cli.live.node", "Run one process of a system."),
     "restore": Entry("strobe.cli.live.restore", "Roll a running system back to a snapshot."),
+    "restart": Entry(
+        "strobe.cli.live.restart", "Restart running processes without a rollback, to deploy a new program."
+    ),
     "leave": Entry("strobe.cli.live.leave", "Let a process leave a running system."),
     "simulate": Entry(
         "strobe.cli.simulation.simulate", "Run your processes in a simulator with faults, with every checker on."

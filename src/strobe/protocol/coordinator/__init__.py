@@ -3,5 +3,6 @@
 In: the events defined in `messages`: entries read back from the log, reports of processes, requests, time. Out: the
 effects defined there: entries to append, orders to processes. `Lifecycle` takes and returns them.
 
-Public: `lifecycle.Lifecycle`, `membership.Membership`, `memory`, `messages`, `policy`, `rollback`.
+Public: `lifecycle.Lifecycle`, `membership.Membership`, `memory`, `messages`, `policy`, `restart_messages`,
+`rollback`.
 """

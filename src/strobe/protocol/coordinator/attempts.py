@@ -88,14 +88,14 @@ class Attempts:
             if channel.id in event.counts
         ]
 
-    def failed(self, process: str, now_us: int) -> list[CoordinatorEffect]:
-        """Abort snapshots that can no longer complete. A fragment that has arrived survives its process's crash."""
+    def failed(self, process: str, now_us: int, verb: str = "failed") -> list[CoordinatorEffect]:
+        """Abort snapshots that can no longer complete. A fragment that has arrived survives its process's end."""
         doomed = [
             attempt
             for attempt in self.open.values()
             if process in attempt.view.processes and process not in attempt.arrived
         ]
-        return [effect for attempt in doomed for effect in self.end(attempt, f"process {process} failed", now_us)]
+        return [effect for attempt in doomed for effect in self.end(attempt, f"process {process} {verb}", now_us)]
 
     def recording_failed(self, event: RecordingFailed, now_us: int) -> list[CoordinatorEffect]:
         """A process cannot finish its part: abort the snapshot."""

@@ -21,6 +21,7 @@ from typing import assert_never
 
 from strobe.protocol.coordinator.attempts import Attempt, Attempts
 from strobe.protocol.coordinator.beginnings import Beginnings
+from strobe.protocol.coordinator.collecting import Collecting
 from strobe.protocol.coordinator.departures import Departures
 from strobe.protocol.coordinator.membership import Membership
 from strobe.protocol.coordinator.messages import (
@@ -28,7 +29,6 @@ from strobe.protocol.coordinator.messages import (
     AppendLost,
     CannotRestore,
     CommitFailed,
-    CommitSnapshot,
     CoordinatorEffect,
     CoordinatorEvent,
     Drained,
@@ -59,6 +59,8 @@ from strobe.protocol.coordinator.messages import (
 from strobe.protocol.coordinator.outcomes import SnapshotOutcomes
 from strobe.protocol.coordinator.policy import Policy
 from strobe.protocol.coordinator.reconnections import Reconnections
+from strobe.protocol.coordinator.restart_messages import CannotHandOver, CannotResume, HandedOver, RestartWanted
+from strobe.protocol.coordinator.restarts import Restarts
 from strobe.protocol.coordinator.rollback import Rollback
 from strobe.protocol.coordinator.schedule import Schedule
 from strobe.protocol.process.lai_yang import LaiYang
@@ -93,7 +95,9 @@ class Lifecycle:
         self.schedule = Schedule(policy)
         shared = self.membership, self.attempts, self.outcomes, self.rollback
         self.beginnings = Beginnings(*shared, self.schedule)
-        self.reconnections = Reconnections(*shared, self.beginnings)
+        self.restarts = Restarts(self.membership, self.attempts, self.rollback, policy.restart_timeout_us)
+        self.reconnections = Reconnections(*shared, self.beginnings, self.restarts)
+        self.collecting = Collecting(*shared)
         self.departures = Departures(self.membership, self.rollback, self.schedule)
         # While the log is read back after a restart, nothing is ordered.
         self.recovering = recovering
@@ -102,8 +106,10 @@ class Lifecycle:
         """Return the effects of `event`, in the order they must happen."""
         effects = self._handle(event, now_us)
         if not self.recovering:
-            effects += self.attempts.expire(now_us, self._commit_obstacle)
+            effects += self.attempts.expire(now_us, self.collecting.commit_obstacle)
+            self.restarts.expire(now_us)
             effects += self.rollback.choose(self._idle)
+            effects += self.restarts.begin_next(now_us)
             effects += self._change_view(now_us)
             effects += self.beginnings.begin_next(now_us)
             effects += self._wake(now_us)
@@ -120,11 +126,12 @@ class Lifecycle:
             case SnapshotStarted():
                 return self.beginnings.adopt(event, now_us)
             case FragmentArrived():
-                return self._fragment(event, now_us)
+                return self.collecting.fragment(event, now_us)
             case SentCountsArrived():
                 return self.attempts.relay(event)
             case ProcessFailed():
                 self.rollback.present.discard(event.process)
+                self.restarts.failed(event.process)
                 return self.attempts.failed(event.process, now_us)
             case ProcessReturned():
                 return self.reconnections.returned(event.process)
@@ -136,7 +143,9 @@ class Lifecycle:
             case SnapshotChosen():
                 return self.rollback.chosen(event, self.epoch, self.view, now_us)
             case RestoreRefused():
-                return self.rollback.refused(event) + self.reconnections.go_on(now_us) + self._commit_complete()
+                return (
+                    self.rollback.refused(event) + self.reconnections.go_on(now_us) + self.collecting.commit_complete()
+                )
             case CannotRestore():
                 return self.rollback.cannot_restore(event, self.epoch)
             case RecordingFailed():
@@ -147,9 +156,20 @@ class Lifecycle:
                     self.rollback.present.add(event.process)
                 return []
             case Drained():
-                return self.departures.drained(event) + self._commit_complete()
+                self.restarts.resumed(event.process)
+                return self.departures.drained(event) + self.collecting.commit_complete()
             case Released():
                 return self.departures.released(event, now_us)
+            case RestartWanted():
+                self.restarts.request(event.process)
+                return []
+            case HandedOver():
+                return self.restarts.handed_over(event, self.epoch, now_us)
+            case CannotHandOver():
+                self.restarts.refused(event)
+                return []
+            case CannotResume():
+                return self.reconnections.cannot_resume(event, now_us)
             case EntryLogged():
                 return self._logged(event, now_us)
             case AppendLost():
@@ -185,43 +205,6 @@ class Lifecycle:
         """Whether every process has installed the view and received ended channels to their end."""
         return self.membership.settled
 
-    # Collecting
-
-    def _fragment(self, event: FragmentArrived, now_us: int) -> list[CoordinatorEffect]:
-        attempt = self.open.get(event.snapshot)
-        if attempt is None:
-            if not self._has_outcome(event.snapshot) and event.snapshot not in self.outcomes.refused:
-                self.outcomes.keep_unclaimed(event)
-            return []
-        if attempt.ending:
-            return []
-        if event.view != attempt.begin.view:
-            return self.attempts.end(attempt, f"{event.process} recorded it in view {event.view}", now_us)
-        attempt.arrived[event.process] = event.record
-        return self._commit_complete()
-
-    def _commit_complete(self) -> list[CoordinatorEffect]:
-        """Commit snapshots that have all of their fragments.
-
-        Not while a rollback is pending, which waits for commits to end. Nor while a process is leaving and a restarted
-        coordinator does not know the end offsets of its output.
-        """
-        if self.rollback.pending or self.membership.unstaged:
-            return []
-        whole = self.attempts.take_whole()
-        if not whole:
-            return []  # this runs for every fragment: loop over all processes only for complete snapshots
-        departed, joined = self.membership.covered(), self.membership.joined_later()
-        return [
-            CommitSnapshot(snapshot, attempt.begin, attempt.view, attempt.records(), departed, joined)
-            for snapshot, attempt in whole
-        ]
-
-    def _commit_obstacle(self) -> str:
-        """Return what a snapshot that has all of its fragments waits for."""
-        unstaged = ", ".join(self.membership.unstaged)
-        return f"the output of {unstaged}, which leaves" if unstaged else "the end of a rollback"
-
     # The log
 
     def _logged(self, event: EntryLogged, now_us: int) -> list[CoordinatorEffect]:
@@ -244,6 +227,7 @@ class Lifecycle:
         if entry.epoch <= self.epoch:
             return []
         self.outcomes.start_epoch(entry.epoch)
+        self.restarts.epoch_started()
         for snapshot in [snapshot for snapshot in self.open if snapshot.epoch < self.epoch]:
             self._requeue(self.open.pop(snapshot).begin, now_us)
         leaving = set(self.membership.leaving)
@@ -271,7 +255,7 @@ class Lifecycle:
             return self.attempts.end(attempt, obstacle, now_us)
         early = self.outcomes.unclaimed.pop(snapshot, {}).values()
         effects = self._request_recordings(snapshot, begin)
-        return effects + [effect for event in early for effect in self._fragment(event, now_us)]
+        return effects + [effect for event in early for effect in self.collecting.fragment(event, now_us)]
 
     def _obstacle(self, snapshot: SnapshotId, begin: Begin) -> str | None:
         """Return why no process gets a request to record a snapshot that is in the log."""
@@ -313,7 +297,7 @@ class Lifecycle:
         for process in dict.fromkeys((*attempt.view.processes, *self.membership.everyone)):
             effects += [ReportOutcome(process, snapshot, committed, reason), ReportSettled(process, settled)]
         effects += [self.departures.order_release(process) for process in free]
-        return effects + self._commit_complete()  # other commits may have waited for this one
+        return effects + self.collecting.commit_complete()  # other commits may have waited for this one
 
     def _requeue(self, begin: Begin, now_us: int) -> None:
         """The snapshot of `begin` was aborted: retry it. While the log is read back, note that a retry is needed."""
@@ -335,7 +319,7 @@ class Lifecycle:
                 attempt = self.attempts.not_committed(SnapshotId.parse(entry.snapshot))
                 if attempt is not None and attempt.begin.view != self.view.number:
                     return self.attempts.end(attempt, "the view changed", now_us)
-                return self._commit_complete()
+                return self.collecting.commit_complete()
             case Abort():
                 return [Append(entry)] if SnapshotId.parse(entry.snapshot) in self.open else []
             case ViewChange():
@@ -392,7 +376,7 @@ class Lifecycle:
         return effects
 
     def _wake(self, now_us: int) -> list[CoordinatorEffect]:
-        times = self.attempts.deadlines_us()
+        times = self.attempts.deadlines_us() + self.restarts.deadlines_us()
         if len(self.open) < self.policy.overlapping_max:
             times += self.schedule.times_us(overlapping=bool(self.open))
         later = [time for time in times if time > now_us]

@@ -90,6 +90,11 @@ class Membership:
     def _is_installed(self) -> bool:
         return self.changing is None and self.drained.issuperset(self.view.processes)
 
+    def is_settled_but_for(self, processes: Collection[str]) -> bool:
+        """Return whether the view is settled, apart from these processes, which restart."""
+        installed = self.drained.union(processes).issuperset(self.view.processes)
+        return self.changing is None and installed and not self.unstaged
+
     @property
     def everyone(self) -> tuple[str, ...]:
         """The processes that are informed of changes: the view's, and leaving ones that are not dismissed yet."""

@@ -5,19 +5,22 @@ from typing import Annotated
 import msgspec
 
 from strobe.names import Name
-from strobe.plain_text import shortened
-from strobe.protocol.values.bounds import KEYS_MAX, TEXT_MAX, Count, PrintedId, ViewNumber
+from strobe.protocol.coordinator.restart_messages import (
+    CannotHandOver,
+    CannotResume,
+    HandedOver,
+    HandOver,
+    Relieve,
+    RestartWanted,
+    Resume,
+)
+from strobe.protocol.values.bounds import KEYS_MAX, Count, PrintedId, ViewNumber, shorten_reason
 from strobe.protocol.values.ids import SnapshotId
 from strobe.protocol.values.log_entries import Begin, Departure, Entry, EntryRef, ProcessRecord, ReadEntry
 from strobe.protocol.values.view import ChannelSpec, View
 
 Counts = Annotated[dict[Name, Count], msgspec.Meta(max_length=KEYS_MAX)]
 """A number for each channel, source or sink."""
-
-
-def shorten_reason(event: msgspec.Struct) -> None:
-    """Truncate the reason of `event`. It may be a text of any length, such as the message of a user's error."""
-    msgspec.structs.force_setattr(event, "reason", shortened(event.reason, TEXT_MAX))  # type: ignore[attr-defined]
 
 
 class SnapshotWanted(msgspec.Struct, frozen=True):
@@ -212,6 +215,10 @@ CoordinatorEvent = (
     | LeaveWanted
     | Drained
     | Released
+    | RestartWanted
+    | HandedOver
+    | CannotHandOver
+    | CannotResume
     | EntryLogged
     | AppendLost
     | CommitFailed
@@ -346,5 +353,8 @@ CoordinatorEffect = (
     | Reset
     | Halt
     | Dismiss
+    | HandOver
+    | Relieve
+    | Resume
     | WakeAt
 )

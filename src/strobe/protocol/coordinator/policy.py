@@ -15,7 +15,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     the last one began and, unless snapshots overlap, after the last one ended. At most `overlapping_max` overlap. A
     snapshot that has not completed after `timeout_us` is aborted, and retried with a back-off that doubles, for at most
     `attempts_max` attempts. A process that causes more than `rollbacks_max` rollbacks within `rollback_window_us` stops
-    the system (R1).
+    the system (R1). A planned restart that takes longer than `restart_timeout_us` counts as a crash (E11).
     """
 
     interval_us: int = 0
@@ -27,11 +27,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     backoff_us_max: int = 10_000_000
     rollbacks_max: int = 3
     rollback_window_us: int = 60_000_000
+    restart_timeout_us: int = 300_000_000
 
     def check(self) -> None:
         """Raise UsageError if a limit makes no sense."""
-        if self.overlapping_max < 1 or self.attempts_max < 1 or self.timeout_us < 1:
-            raise UsageError("a policy needs overlapping_max, attempts_max and timeout of at least 1")
+        if self.overlapping_max < 1 or self.attempts_max < 1 or min(self.timeout_us, self.restart_timeout_us) < 1:
+            raise UsageError("a policy needs overlapping_max, attempts_max, timeout and restart_timeout of at least 1")
         if self.rollbacks_max < 0:
             raise UsageError(f"a policy cannot have rollbacks_max = {self.rollbacks_max}; 0 means: stop at the first")
         for name in ("interval_us", "pause_us_min", "backoff_us", "backoff_us_max", "rollback_window_us"):

@@ -12,6 +12,8 @@ from strobe.protocol.coordinator.messages import (
     ReportSettled,
 )
 from strobe.protocol.coordinator.outcomes import SnapshotOutcomes
+from strobe.protocol.coordinator.restart_messages import CannotResume
+from strobe.protocol.coordinator.restarts import Restarts
 from strobe.protocol.coordinator.rollback import Rollback
 from strobe.protocol.values.ids import SnapshotId
 
@@ -26,22 +28,30 @@ class Reconnections:
         outcomes: SnapshotOutcomes,
         rollback: Rollback,
         beginnings: Beginnings,
+        restarts: Restarts,
     ) -> None:
         self._membership = membership
         self._attempts = attempts
         self._outcomes = outcomes
         self._rollback = rollback
         self._beginnings = beginnings
+        self._restarts = restarts
 
     def returned(self, process: str) -> list[CoordinatorEffect]:
         """A process has its state of this epoch."""
         self._rollback.seen(process)
-        return [self._rollback.halt] if self._rollback.halt is not None else self.catch_up(process)
+        if self._rollback.halt is not None:
+            return [self._rollback.halt]
+        return [*self.catch_up(process), *self._restarts.returned(process)]
 
     def without_state(self, event: ProcessWithoutState, now_us: int) -> list[CoordinatorEffect]:
         membership, rollback, process = self._membership, self._rollback, event.process
         if not rollback.pending and membership.gone(process):
             return [Dismiss(process)]
+        resume = self._restarts.resume(event, self._outcomes.epoch)
+        if resume:
+            rollback.present.add(process)
+            return [*resume, *self.catch_up(process)]
         if event.again:
             rollback.started.discard(process)
         if process in membership.staged and rollback.halt is None:
@@ -52,6 +62,12 @@ class Reconnections:
             event, membership.everyone, self._outcomes.epoch, membership.view, now_us
         )
         return effects + (self._begin_joiner(process) if self._waits_to_begin(process) else [])
+
+    def cannot_resume(self, event: CannotResume, now_us: int) -> list[CoordinatorEffect]:
+        """An earlier successor has run on from the hand-over and crashed, or the hand-over is damaged."""
+        if not self._restarts.cannot_resume(event):
+            return []
+        return self.without_state(ProcessWithoutState(event.process), now_us)
 
     def go_on(self, now_us: int) -> list[CoordinatorEffect]:
         """If no rollback is pending any more, start the processes that have waited for it."""

@@ -101,6 +101,10 @@ class Rollback:
         self.assumed.discard(process)
         self.stateless.discard(process)
 
+    def not_begun(self, process: str) -> None:
+        """A process has failed before it could do anything in this epoch: it is ordered to begin again, by itself."""
+        self.started.discard(process)
+
     # Reasons
 
     def connected_without_state(
@@ -142,6 +146,11 @@ class Rollback:
         self.request = request
         self.stateless.add(process)
         return []
+
+    def require(self, reason: str) -> None:
+        """The system cannot go on without a rollback, and no process is to blame."""
+        self.request = self.request or RollbackRequest(reason)
+        self.request.needed = True
 
     def ask(self, event: RestoreWanted) -> None:
         """A rollback is requested. If one is pending, it takes the target of this one, if that names a snapshot."""

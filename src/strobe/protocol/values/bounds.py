@@ -5,9 +5,11 @@ The bounds are checked when data is decoded into a struct with such fields, and 
 
 from typing import Annotated
 
-from msgspec import Meta
+from msgspec import Meta, Struct
+from msgspec.structs import force_setattr
 
 from strobe.names import NAME_PATTERN
+from strobe.plain_text import shortened
 
 COUNT_MAX = (1 << 63) - 1
 """The largest signed 64-bit integer, which every reader of a store can represent."""
@@ -47,3 +49,8 @@ RawDigest = Annotated[bytes, Meta(min_length=32, max_length=32)]
 """A BLAKE3 as bytes."""
 Word = Annotated[str, Meta(max_length=300)]
 """A short text that is compared but not shown: an instance, an identity, the name of a protocol."""
+
+
+def shorten_reason(message: Struct) -> None:
+    """Truncate the reason of `message`. It may be a text of any length, such as the message of a user's error."""
+    force_setattr(message, "reason", shortened(message.reason, TEXT_MAX))  # type: ignore[attr-defined]

@@ -17,6 +17,7 @@ from strobe.runtime.messages.api_documents import (
     Accepted,
     Failure,
     LeaveRequest,
+    RestartProcessRequest,
     RestoreRequest,
     RestoreStarted,
     SnapshotDetail,
@@ -97,6 +98,10 @@ class Client:
     def leave(self, process: str) -> Accepted:
         """Let `process` leave the system."""
         return self._post(f"/v1/processes/{quote(process, safe='')}/leave", LeaveRequest(), Accepted)
+
+    def restart(self, process: str) -> Accepted:
+        """Have `process` hand over to its successor and end; its supervisor starts that."""
+        return self._post(f"/v1/processes/{quote(process, safe='')}/restart", RestartProcessRequest(), Accepted)
 
     def stop(self, reason: str = "the system was stopped", timeout_s: float | None = None) -> Accepted:
         """Stop every node, then the coordinator; TransportError if it does not respond in time."""

@@ -12,6 +12,7 @@ from strobe.runtime.messages.api_documents import (
     Failure,
     Index,
     LeaveRequest,
+    RestartProcessRequest,
     RestoreRequest,
     RestoreStarted,
     SnapshotDetail,
@@ -54,6 +55,11 @@ def _paths() -> dict[str, Any]:
             "get": _operation("One complete snapshot.", SnapshotDetail, parameters=[_in_path("id")]),
         },
         "/v1/restore": {"post": _operation("Roll all processes back.", RestoreStarted, RestoreRequest)},
+        "/v1/processes/{name}/restart": {
+            "post": _operation(
+                "Have a process hand over and end.", Accepted, RestartProcessRequest, ("202",), [_in_path("name")]
+            ),
+        },
         "/v1/processes/{name}/leave": {
             "post": _operation("Let a process leave.", Accepted, LeaveRequest, ("202",), [_in_path("name")]),
         },

@@ -35,6 +35,7 @@ from strobe.runtime.messages.api_documents import (
     Failure,
     Index,
     LeaveRequest,
+    RestartProcessRequest,
     RestoreRequest,
     SnapshotSummary,
     Status,
@@ -79,6 +80,7 @@ class Api:
             self._route("/v1/snapshots/{id}", "GET", self._show),
             self._route("/v1/restore", "POST", self._restore),
             self._route("/v1/processes/{name}/leave", "POST", self._leave),
+            self._route("/v1/processes/{name}/restart", "POST", self._restart),
             self._route("/v1/stop", "POST", self._stop),
         ]
         coordinator = self.coordinator
@@ -150,6 +152,10 @@ class Api:
     async def _leave(self, request: Request) -> Response:
         await _body(request, LeaveRequest)
         return _answer(self.operations.leave(request.path_params["name"]), 202)
+
+    async def _restart(self, request: Request) -> Response:
+        await _body(request, RestartProcessRequest)
+        return _answer(self.operations.restart(request.path_params["name"]), 202)
 
     async def _stop(self, request: Request) -> Response:
         return _answer(self.operations.stop(await _body(request, StopRequest)), 202)

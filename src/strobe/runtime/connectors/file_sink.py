@@ -73,6 +73,19 @@ class FileSink(Sink):
             self._staging = staging
             self._position = self._prepared = position
 
+    def resume(self, position: int, *, epoch: int) -> None:
+        self.close()
+        with self._faults():
+            staging = Staging(self.path, self._on_step)
+            try:
+                staging.begin(epoch)
+                self._require_staged(staging, position)
+            except BaseException:
+                staging.close()
+                raise
+            self._staging = staging
+            self._position = self._prepared = position
+
     def prepare(self, position: int) -> None:
         with self._faults():
             taken: list[tuple[int, bytes]] = []
@@ -116,12 +129,7 @@ class FileSink(Sink):
         elif position > current.base and origin < current.epoch:
             problem = f"{staging.output} has the output of a fork, and the snapshot is of epoch {origin}, before it"
         else:
-            missing = staging.missing(position)
-            if missing is not None:
-                raise UsageError(
-                    f"sink {self.path}: output from byte {missing:,} to {position:,} is neither released nor staged; "
-                    f"put back {staging.output.name} and {staging.directory.name} as they were"
-                )
+            self._require_staged(staging, position)
             staging.release(position)
             staging.discard()
             return
@@ -129,6 +137,14 @@ class FileSink(Sink):
             raise UsageError(f"sink {problem}; restore a newer snapshot, or fork: output then continues in a new file")
         staging.fork(position, epoch)
         staging.discard()
+
+    def _require_staged(self, staging: Staging, position: int) -> None:
+        missing = staging.missing(position)
+        if missing is not None:
+            raise UsageError(
+                f"sink {self.path}: output from byte {missing:,} to {position:,} is neither released nor staged; "
+                f"put back {staging.output.name} and {staging.directory.name} as they were"
+            )
 
     @contextmanager
     def _faults(self) -> Iterator[None]:

@@ -34,6 +34,7 @@ from strobe.protocol.coordinator.messages import (
     TimePassed,
     WakeAt,
 )
+from strobe.protocol.coordinator.restart_messages import Resume
 from strobe.protocol.coordinator.rollback import NEWEST, RollbackTarget
 from strobe.protocol.process.first_view import first_view, who_must_stay
 from strobe.protocol.values.log_entries import Begin, EntryRef, EpochStart, Manifest, Void
@@ -333,6 +334,8 @@ class Coordinator:
                 # From its first moment in the epoch, the node names an entry that only this history has.
                 newest = self.store.durable_entry
                 self.members.send(effect.process, msgspec.structs.replace(effect, commit=commit, newest=newest))
+            case Resume():
+                self.members.send(effect.process, msgspec.structs.replace(effect, newest=self.store.durable_entry))
             case _:
                 self.members.send(effect.process, effect)
 

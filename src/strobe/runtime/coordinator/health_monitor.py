@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from strobe.protocol import ChannelSpec, Lifecycle
+from strobe.runtime.coordinator.control_server import Connection
 from strobe.runtime.coordinator.credit_deadlock import credit_cycles, describe_cycle, held_back, waiting_channels
 from strobe.runtime.coordinator.node_sessions import NodeSessions
 from strobe.runtime.event_log import WARNING, EventLog
@@ -44,7 +45,9 @@ class HealthMonitor:
         """Run every check once; return whether the log was polled too."""
         now_s = self._now_s()
         self._excuse_silence(now_s)
-        self.sessions.end_silent(now_s)
+        for member in self.sessions.members.silent(now_s):
+            if isinstance(member.connection, Connection):  # the node may reconnect
+                member.connection.abort(f"it sent nothing for {now_s - member.last_message_s:.1f} s")
         self._forget_leavers(now_s)
         self.sessions.send_addresses()
         self._look_at_credit()

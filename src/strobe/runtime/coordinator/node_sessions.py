@@ -25,6 +25,7 @@ from strobe.protocol.coordinator.messages import (
     SnapshotStarted,
     SnapshotWanted,
 )
+from strobe.protocol.coordinator.restart_messages import CannotHandOver, CannotResume, HandedOver, RestartWanted
 from strobe.protocol.values.log_entries import EntryRef
 from strobe.runtime.coordinator.control_server import Connection
 from strobe.runtime.coordinator.coordinator import Coordinator
@@ -314,9 +315,15 @@ class NodeSessions:
                 self._stored(message)
             case Failed():
                 member.trouble = message.reason
+                if message.unbegun == self.coordinator.lifecycle.epoch:
+                    self.coordinator.lifecycle.rollback.not_begun(member.process)
             case Drained() | Released() | CannotRestore() | SentCountsArrived() | SnapshotStarted() | SnapshotWanted():
                 if isinstance(message, Drained) and member.process in self.coordinator.lifecycle.view.members:
                     self.members.runs[member.process] = member.run
+                self.coordinator.handle(message)
+            case RestartWanted() | HandedOver() | CannotHandOver() | CannotResume():
+                if isinstance(message, CannotHandOver | CannotResume):
+                    self.log.emit("no planned restart", WARNING, process=message.process, reason=message.reason)
                 self.coordinator.handle(message)
             case RecordingFailed():
                 snapshot, reason = str(message.snapshot), message.reason
@@ -350,8 +357,11 @@ class NodeSessions:
         if member.is_dismissed:
             self.forget(member.process)
             return
-        member.trouble = self.members.last_failures[member.process] = member.trouble or reason
-        self.log.emit("failed", ERROR, process=member.process, reason=member.trouble, pid=member.pid, host=member.host)
+        if self.coordinator.lifecycle.restarts.is_restarting(member.process):
+            self.log.emit("restarting", process=member.process, pid=member.pid, host=member.host)
+        else:
+            member.trouble = why = self.members.last_failures[member.process] = member.trouble or reason
+            self.log.emit("failed", ERROR, process=member.process, reason=why, pid=member.pid, host=member.host)
         self._failed(member.process)
         if not self.coordinator.lifecycle.membership.includes(member.process):
             self.forget(member.process)  # nothing waits for it
@@ -374,12 +384,6 @@ class NodeSessions:
         while any(self.members.connected()):
             self._gone.clear()
             await self._gone.wait()
-
-    def end_silent(self, now_s: float) -> None:
-        """Disconnect nodes that have sent nothing for too long; they may reconnect."""
-        for member in self.members.silent(now_s):
-            if isinstance(member.connection, Connection):
-                member.connection.abort(f"it sent nothing for {now_s - member.last_message_s:.1f} s")
 
     def rejected(self, peer: str, reason: str) -> None:
         """Count and log a message that is not from a node."""

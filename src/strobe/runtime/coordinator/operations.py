@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import Callable
 
 from strobe.errors import SnapshotError, StoreError, StrobeError, UsageError
+from strobe.outside import Sink
 from strobe.protocol.coordinator.messages import LeaveWanted, RestoreWanted, SnapshotUnwanted, SnapshotWanted
+from strobe.protocol.coordinator.restart_messages import RestartWanted
 from strobe.protocol.coordinator.rollback import RollbackTarget
 from strobe.runtime.coordinator.coordinator import Coordinator
 from strobe.runtime.coordinator.pending_requests import TakeWait
@@ -119,6 +121,28 @@ class Operations:
         except UsageError as error:
             raise NotNow(str(error)) from error
         return Accepted(f"process {process} leaves as soon as the view is settled")
+
+    def restart(self, process: str) -> Accepted:
+        """Have a process hand over to its successor and end (E11)."""
+        self._check_running()
+        if process not in self.coordinator.lifecycle.view.processes:
+            raise self._unknown(process)
+        member = self.coordinator.members.get(process)
+        if member is None or not member.connected:
+            raise NotNow(f"process {process} is not running, so it cannot hand over its state; start it first")
+        problem = self._no_hand_over(process)
+        if problem:
+            raise NotNow(f"process {process} cannot hand over: {problem}; end it, and the system rolls back")
+        self.coordinator.handle(RestartWanted(process))
+        return Accepted(f"process {process} hands over as soon as the view is settled, and ends")
+
+    def _no_hand_over(self, process: str) -> str:
+        """Return why a process can never hand over; empty if it can."""
+        if self.coordinator.node_settings.trace != "off":
+            return "it records a trace"
+        sinks = self.coordinator.system.sinks.items()
+        lacking = [name for name, sink in sinks if sink.process == process and type(sink).resume is Sink.resume]
+        return f"its sink {lacking[0]} has no `resume`" if lacking else ""
 
     def stop(self, request: StopRequest) -> Accepted:
         """Stop every node, then the coordinator."""

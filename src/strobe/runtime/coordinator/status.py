@@ -18,6 +18,7 @@ from strobe.runtime.messages.verdicts import ConditionStatus
 RUNNING = "running"
 WAITING = "waiting"
 MISSING = "missing"
+RESTARTING = "restarting"
 JOINING = "joining"
 LEAVING = "leaving"
 
@@ -70,12 +71,12 @@ def processes(lifecycle: Lifecycle, members: Members, now_s: float) -> list[Proc
     if lifecycle.recovering:
         return []
     names = dict.fromkeys((*lifecycle.membership.everyone, *(member.process for member in members)))
-    return [_process(lifecycle.membership, members, name, now_s) for name in names]
+    return [_process(lifecycle, members, name, now_s) for name in names]
 
 
-def _process(membership: Membership, members: Members, name: str, now_s: float) -> ProcessStatus:
+def _process(lifecycle: Lifecycle, members: Members, name: str, now_s: float) -> ProcessStatus:
     member = members.get(name)
-    state, blocked = _state(membership, name, member), members.blocked_by(name, now_s)
+    state, blocked = _state(lifecycle, name, member), members.blocked_by(name, now_s)
     if member is None:
         refused = members.refusals.get(name)
         trouble = f"its node was refused: {refused}" if refused else "it has not registered yet"
@@ -103,7 +104,10 @@ def _process(membership: Membership, members: Members, name: str, now_s: float) 
     )
 
 
-def _state(membership: Membership, name: str, member: Member | None) -> str:
+def _state(lifecycle: Lifecycle, name: str, member: Member | None) -> str:
+    membership = lifecycle.membership
+    if lifecycle.restarts.is_restarting(name):
+        return RESTARTING
     absent = member is None or not member.connected
     if absent and name in membership.unstaged:
         return MISSING  # everything waits for its output

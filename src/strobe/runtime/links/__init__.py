@@ -4,6 +4,6 @@ In: the frames of the local process (`frame_builder`, `outgoing_link`), and conn
 each frame exactly once and in order, at the target's `incoming_link`. A connection may break at any moment. On
 reconnect, both ends agree on the next sequence number in the `handshake`. `codec` is the wire format.
 
-Public: `codec`, `frame_builder.OpenFrame`, `frame_checks.FrameChecks`, `handshake`, `incoming_link.IncomingLink`,
-`listener.Listener`, `message_decoding`, `outgoing_link.OutgoingLink`.
+Public: `codec`, `frame_builder.OpenFrame`, `frame_checks.FrameChecks`, `handed_over_ends`, `handshake`,
+`incoming_link.IncomingLink`, `listener.Listener`, `message_decoding`, `outgoing_link.OutgoingLink`.
 """

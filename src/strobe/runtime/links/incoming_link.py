@@ -14,6 +14,7 @@ from strobe.protocol.values.frames import Frame
 from strobe.protocol.values.view import View
 from strobe.runtime.links.codec import FrameRejected, LinkWelcome, credit_frame, held_bytes
 from strobe.runtime.links.frame_builder import messages_bytes_max
+from strobe.runtime.links.handed_over_ends import ReceivingEnd
 from strobe.runtime.settings import NodeSettings
 
 # Credit is sent when a quarter of the window is due, and after this time at the latest.
@@ -217,6 +218,28 @@ class IncomingLink:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def hand_over(self, incarnation: int) -> ReceivingEnd:
+        """Close, and return what the successor of this process needs to go on."""
+        self.close()
+        self.give_up_barrier()
+        return ReceivingEnd(
+            self.channel,
+            incarnation,
+            self.next_ordinal,
+            self.view,
+            self.last_sequence,
+            self.received_bytes,
+            self.consumed_bytes,
+            self.ignores_copies,
+        )
+
+    def resume(self, end: ReceivingEnd) -> None:
+        """Go on from `end`, before the first connection."""
+        self.next_ordinal, self.view, self.ignores_copies = end.next_ordinal, end.view, end.ignores_copies
+        self.last_sequence = self.acknowledged = end.last_sequence
+        self.received_bytes = end.received_bytes
+        self.consumed_bytes = self.granted_bytes = end.consumed_bytes
 
     def _grant_late(self) -> None:
         self._timer = None

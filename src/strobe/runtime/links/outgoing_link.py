@@ -25,6 +25,7 @@ from strobe.runtime.links.codec import (
     barrier_frames,
     number,
 )
+from strobe.runtime.links.handed_over_ends import SendingEnd
 from strobe.runtime.links.handshake import OF_ANOTHER_NODE, Rejections, logger
 from strobe.runtime.links.outgoing_connection import OutgoingConnection
 from strobe.runtime.settings import NodeSettings
@@ -202,6 +203,23 @@ class OutgoingLink:
         self._unacknowledged.clear()
         self.backlog_bytes = 0
         self._waiting_since = None
+
+    def hand_over(self) -> SendingEnd:
+        """Close, and return what the successor of this process needs to go on. Queued barriers are dropped."""
+        self._disconnect()
+        backlog = [frame for frame, _ in self._backlog]
+        counts = self._sequence, self._acknowledged, self._sent_bytes, self._consumed_bytes
+        end = SendingEnd(*counts, list(self._unacknowledged), backlog)
+        self.close()
+        return end
+
+    def resume(self, end: SendingEnd) -> None:
+        """Go on from `end`, before the first connection."""
+        self._sequence, self._acknowledged = end.sequence, end.acknowledged
+        self._sent_bytes, self._consumed_bytes = end.sent_bytes, end.consumed_bytes
+        self._unacknowledged.extend(end.unacknowledged)
+        for frame in end.backlog:
+            self.put(frame)
 
     def welcomed(self, connection: OutgoingConnection, welcome: LinkWelcome) -> None:
         """The target has accepted the connection: resend the frames that it lacks, then the backlog that has credit."""

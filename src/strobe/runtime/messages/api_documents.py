@@ -77,7 +77,7 @@ class RollbackReport(msgspec.Struct):
 
 
 class ProcessStatus(msgspec.Struct):
-    """A process. `state`: running, waiting (not restored yet), missing, joining or leaving.
+    """A process. `state`: running, waiting (not restored yet), restarting, missing, joining or leaving.
 
     `blocked`: the call of its own code that has not returned for long, if any.
     """
@@ -269,6 +269,10 @@ class RestoreStarted(msgspec.Struct):
     undone: dict[str, int]
 
 
+class RestartProcessRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Have a process hand over to its successor and end (E11)."""
+
+
 class LeaveRequest(msgspec.Struct, forbid_unknown_fields=True):
     """No fields."""
 
@@ -310,7 +314,7 @@ RESPONSES: tuple[Any, ...] = (
     Accepted,
     Failure,
 )
-REQUESTS: tuple[Any, ...] = (TakeRequest, RestoreRequest, LeaveRequest, StopRequest)
+REQUESTS: tuple[Any, ...] = (TakeRequest, RestoreRequest, LeaveRequest, RestartProcessRequest, StopRequest)
 
 
 def checked_timeout(timeout_s: float) -> float:

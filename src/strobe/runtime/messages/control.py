@@ -34,9 +34,27 @@ from strobe.protocol.coordinator.messages import (
     SentCountsArrived,
     SnapshotStarted,
     SnapshotWanted,
+)
+from strobe.protocol.coordinator.restart_messages import (
+    CannotHandOver,
+    CannotResume,
+    HandedOver,
+    HandOver,
+    Relieve,
+    RestartWanted,
+    Resume,
+)
+from strobe.protocol.values.bounds import (
+    KEYS_MAX,
+    TEXT_MAX,
+    Count,
+    Port,
+    PrintedId,
+    Seconds,
+    ViewNumber,
+    Word,
     shorten_reason,
 )
-from strobe.protocol.values.bounds import KEYS_MAX, TEXT_MAX, Count, Port, PrintedId, Seconds, ViewNumber, Word
 from strobe.protocol.values.log_entries import EntryRef, ProcessRecord
 from strobe.runtime.settings import NodeSettings
 
@@ -217,10 +235,14 @@ class HeartbeatHeard(msgspec.Struct, frozen=True):
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """The process cannot continue, for this reason: its last message before it ends with exit code 1."""
+    """The process cannot continue, for this reason: its last message before it ends with exit code 1.
+
+    `unbegun`: the epoch that it was ordered to begin, if it has done nothing yet that others could notice.
+    """
 
     process: Name
     reason: str
+    unbegun: Count = 0
 
     def __post_init__(self) -> None:
         shorten_reason(self)
@@ -241,6 +263,10 @@ FROM_NODE: dict[str, Any] = {
         Drained,
         Released,
         CannotRestore,
+        RestartWanted,
+        HandedOver,
+        CannotHandOver,
+        CannotResume,
         Failed,
     )
 }
@@ -260,6 +286,9 @@ FROM_COORDINATOR: dict[str, Any] = {
         RestoreState,
         Reset,
         Dismiss,
+        HandOver,
+        Relieve,
+        Resume,
         Stop,
     )
 }

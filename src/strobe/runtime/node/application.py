@@ -18,34 +18,19 @@ import msgspec
 
 from strobe.declarations import MessageRule, declare
 from strobe.errors import UsageError
-from strobe.event_bound import REQUEST_BYTES, TIMER_BYTES, EventBound
+from strobe.event_bound import REQUEST_BYTES, TIMER_BYTES
 from strobe.handlers import call, handler_finished
 from strobe.process import Context, Process, Random, takes_batches
 from strobe.protocol import Frame, LocalState
 from strobe.protocol.process.events import Breakpoint
 from strobe.runtime.links.message_decoding import Decode, decode_frame, unpack_frame
 from strobe.runtime.node.fragment_writer import Captured
-from strobe.runtime.node.outbox import Outbox
-from strobe.runtime.node.scheduling import EventScheduler
+from strobe.runtime.node.scheduling import TimelinePort
 from strobe.runtime.recovery.initial_process import InitialProcess
-from strobe.runtime.tracing.recorder import Tracer
 
 SLICE_S = 0.02
 """Target time for handlers per event-loop iteration. Heartbeats, orders and snapshot writes wait for the next one."""
 _LOOK_AFTER_MAX = 32  # maximum number of messages between two looks at the clock
-
-
-class TimelinePort(msgspec.Struct, frozen=True):
-    """What an application uses of its timeline. `emit` writes a record to the sinks."""
-
-    system: str
-    scheduler: EventScheduler
-    outbox: Outbox
-    bound: EventBound
-    tracer: Tracer | None
-    emit: Callable[[Any], None]
-    name_snapshot: Callable[[int, int], str]
-    initiate: Callable[[str, Breakpoint | None], None]
 
 
 class Application(ABC):
@@ -109,6 +94,10 @@ class Application(ABC):
     @abstractmethod
     def leave(self, then: Callable[[], None]) -> None:
         """Run the last event, then call `then`."""
+
+    def stop(self, then: Callable[[], None]) -> None:
+        """Call `then` between two events; no event follows. The process hands over to its successor."""
+        then()
 
     @abstractmethod
     def capture(self) -> Captured:

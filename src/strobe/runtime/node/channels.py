@@ -1,11 +1,12 @@
 """The channels of one process in one epoch: which peers may connect, and the links to the members of the view."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from strobe.protocol import ChannelSpec, Endpoint
 from strobe.protocol.values.view import upstream_of
 from strobe.runtime.links.codec import Hello, Refusal
+from strobe.runtime.links.handed_over_ends import ReceivingEnd, SendingEnd
 from strobe.runtime.links.incoming_link import IncomingLink
 from strobe.runtime.links.outgoing_link import OutgoingLink
 from strobe.runtime.node.application import Application
@@ -40,9 +41,12 @@ class Channels:
         self._tracer = tracer
         self._targets: dict[str, str] = {}
         self._addresses: Mapping[str, tuple[str, int]] = {}
+        self._handed_over = False
 
     def admit(self, hello: Hello) -> IncomingLink | Refusal:
         """Admit a peer that has a channel to this process in this epoch."""
+        if self._handed_over:
+            return Refusal("restarting", final=False)
         incoming = self._protocol.incoming.get(hello.channel) or self._protocol.ending.get(hello.channel)
         key = (hello.channel, hello.incarnation)
         if incoming is None and key in self.incoming_links:
@@ -54,6 +58,10 @@ class Channels:
         if key not in self.incoming_links:
             self.incoming_links[key] = IncomingLink(hello.channel, self._settings, incoming.restored_to + 1)
         return self.incoming_links[key]
+
+    def incoming_link(self, channel: str) -> IncomingLink:
+        """Return the link of a channel in the view, to which a peer was admitted before."""
+        return self.incoming_links[channel, self._protocol.incoming[channel].spec.incarnation]
 
     def reach_peers(self, addresses: Mapping[str, tuple[str, int]]) -> None:
         """Connect to the current addresses of the peers.
@@ -91,6 +99,21 @@ class Channels:
         """End an outgoing channel, after its last message."""
         self._outbox.finish(channel, self._targets[channel])
         self._scheduler.pump_soon()  # it may have been the full channel
+
+    def hand_over(self) -> tuple[dict[str, SendingEnd], list[ReceivingEnd]]:
+        """Close all links, admit nobody any more, and return what the successor of this process needs (E11)."""
+        self._handed_over = True
+        receiving = [link.hand_over(incarnation) for (_, incarnation), link in self.incoming_links.items()]
+        return {channel: link.hand_over() for channel, link in self._outbox.outgoing_links.items()}, receiving
+
+    def resume(self, sending: Mapping[str, SendingEnd], receiving: Sequence[ReceivingEnd]) -> None:
+        """Go on with links that were handed over."""
+        for channel, end in sending.items():
+            self._outbox.resume(channel, end)
+        for received in receiving:
+            incoming_link = IncomingLink(received.channel, self._settings)
+            incoming_link.resume(received)
+            self.incoming_links[received.channel, received.incarnation] = incoming_link
 
     def close(self) -> None:
         for incoming_link in self.incoming_links.values():

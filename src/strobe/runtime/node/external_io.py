@@ -9,10 +9,12 @@ from strobe.errors import UsageError
 from strobe.event_bound import RECORD_BYTES, EventBound
 from strobe.handlers import call
 from strobe.outside import Sink, Source
+from strobe.protocol import LocalState
 from strobe.runtime.node.application import SLICE_S, Application
 from strobe.runtime.node.scheduling import EventScheduler
 from strobe.runtime.node.writer_thread import WriterThread
 from strobe.runtime.recovery.fragment_loader import Restored
+from strobe.runtime.restarts.document import ResumedProcess
 from strobe.user_code import RAISED, explain
 
 RECORDS_MAX = 256
@@ -55,8 +57,11 @@ class ExternalIO:
         self._next: asyncio.Handle | None = None
         self._stopped = False
 
-    def open(self, epoch: int, restored: Restored | None) -> None:
+    def open(self, epoch: int, restored: Restored | ResumedProcess | None) -> None:
         """Set sources and sinks to the positions of the restored state."""
+        if isinstance(restored, ResumedProcess):
+            self._resume(epoch, restored.local)
+            return
         for name, source in self._sources.items():
             source.open(restored.local.sources.get(name, 0) if restored is not None else 0)
         for name, sink in self._sinks.items():
@@ -65,6 +70,17 @@ class ExternalIO:
             else:
                 origin, position = restored.fragment.snapshot.epoch, restored.local.sinks.get(name, 0)
                 call(sink, "restore", position, epoch=epoch, origin=origin, fork=restored.fork)
+
+    def _resume(self, epoch: int, local: LocalState) -> None:
+        """Go on where the predecessor of this process has stopped. Its staged output stays staged."""
+        for name, source in self._sources.items():
+            source.open(local.sources.get(name, 0))
+        for name, sink in self._sinks.items():
+            call(sink, "resume", local.sinks.get(name, 0), epoch=epoch)
+
+    def cannot_resume(self) -> str:
+        """Return the name of a sink that a successor could not continue; empty if there is none."""
+        return next((name for name, sink in self._sinks.items() if type(sink).resume is Sink.resume), "")
 
     def start(self) -> None:
         if self._sources and not self._stopped:

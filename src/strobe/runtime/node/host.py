@@ -19,16 +19,10 @@ import msgspec
 from strobe.errors import NotACoordinator, StrobeError, TransportError, UsageError
 from strobe.process import System
 from strobe.protocol import View
-from strobe.protocol.coordinator.messages import (
-    CannotRestore,
-    Dismiss,
-    InstallView,
-    ReportSettled,
-    Reset,
-    RestoreState,
-)
+from strobe.protocol.coordinator.messages import CannotRestore, Dismiss, InstallView, ReportSettled, Reset, RestoreState
+from strobe.protocol.coordinator.restart_messages import CannotResume, HandOver, Relieve, Resume
 from strobe.protocol.process.events import SnapshotsSettled
-from strobe.protocol.values.log_entries import EntryRef, ProcessRecord
+from strobe.protocol.values.log_entries import ProcessRecord
 from strobe.runtime.addresses import is_anywhere, print_address
 from strobe.runtime.links.listener import Listener
 from strobe.runtime.messages.control import (
@@ -49,11 +43,13 @@ from strobe.runtime.node.output_release import OutputRelease
 from strobe.runtime.node.timeline import Timeline
 from strobe.runtime.node.writer_thread import WriterThread
 from strobe.runtime.node_watchdog import NodeWatchdog
-from strobe.runtime.recovery.fragment_loader import Restored, Unrestorable, load_part
+from strobe.runtime.recovery.fragment_loader import Restored, Unrestorable
+from strobe.runtime.restarts.document import HandOverUnusable
+from strobe.runtime.restarts.handing_over import HandingOver
+from strobe.runtime.restarts.origin import BeginOrder, Origin, OriginLoader, begins_in
 from strobe.runtime.retry import RetryLoop
 from strobe.runtime.settings import NodeSettings
 from strobe.runtime.tracing.recorder import Tracer, open_tracer
-from strobe.storage import Store
 from strobe.storage.files.urls import canonical_url, make_run_directory, run_directory
 from strobe.user_code import RAISED, explain, is_failure, text_of
 
@@ -85,7 +81,6 @@ class Host:
         self.application = application
         self.protocol = system.protocol
         self.message_types = system.message_types
-        self._decode = system.decode_recorded
         self.sources = {key: source for key, source in system.sources.items() if source.process == name}
         self.sinks = {key: sink for key, sink in system.sinks.items() if sink.process == name}
         self.addresses: Mapping[str, tuple[str, int]] = {}
@@ -98,8 +93,10 @@ class Host:
         self.problem: str | None = None
         self.rejected: Mapping[str, int] = {}
         self.claims = 0
+        self.hand_over = HandingOver(self)
         self.writer = WriterThread(name)
         self.retry = RetryLoop(name)
+        self._origins = OriginLoader(name, system, self.writer, self.retry, application)
         self._registration = NodeRegistration(name, system, self.sinks, store_id, run, application.may_exit)
         self._listen = listen
         # A node that listens on all interfaces advertises its host name.
@@ -119,7 +116,7 @@ class Host:
         self._restoring: asyncio.Task[None] | None = None
         self._making: Timeline | None = None
         self._settled = 0
-        self._current = 0
+        self._current: int = 0
         self._done: asyncio.Future[int] | None = None
 
     async def run(self) -> int:
@@ -159,8 +156,8 @@ class Host:
         if self._done is not None and not self._done.done():
             self._done.set_result(code)
 
-    def fail(self, error: BaseException) -> None:
-        """End the node, because the state of its process can no longer be trusted."""
+    def fail(self, error: BaseException, unbegun: int = 0) -> None:
+        """End the node, because the state of its process can no longer be trusted. `unbegun`: as in `Failed`."""
         if not is_failure(error, may_exit=self.application.may_exit):
             raise error
         if self._done is None or self._done.done():
@@ -170,7 +167,7 @@ class Host:
         logger.error("process %s ends: %s", self.name, self.problem, exc_info=None if known else error)
         if self.timeline is not None:
             self.timeline.stop()
-        self.send(Failed(self.name, self.problem))
+        self.send(Failed(self.name, self.problem, unbegun))
         self.end(error.exit_code if isinstance(error, NotACoordinator) else 1)
 
     def unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -220,9 +217,11 @@ class Host:
                 self._members = order.members
                 if self.timeline is not None:
                     self.timeline.reach_peers(order.addresses, order.members)
-            case RestoreState():
+            case RestoreState() | Resume():
                 self._registration.newest = order.newest or self._registration.newest
                 self._restore(order)
+            case HandOver() | Relieve():
+                self.hand_over.handle(order)
             case Reset():
                 self._reset()
             case Dismiss() if order.sinks:
@@ -247,6 +246,7 @@ class Host:
         self._link.unanswered_max = math.ceil(welcome.silence_s / welcome.settings.heartbeat_s)
         self._store = canonical_url(self._store_given or welcome.store)
         self.writer.keep_in(self._store, self.system)
+        self.hand_over.welcomed()
 
     def _refused(self, refused: Refused) -> None:
         if refused.final:
@@ -267,17 +267,18 @@ class Host:
 
     # Timelines
 
-    def _restore(self, order: RestoreState) -> None:
+    def _restore(self, order: RestoreState | Resume) -> None:
         """End the current timeline, and begin that of a later epoch."""
         if order.epoch > self.epoch:
             self._end_timeline()
             self.epoch = order.epoch
             self._restoring = asyncio.get_running_loop().create_task(self._begin(order))
-        elif self.timeline is not None:
+        elif self.timeline is not None and isinstance(order, RestoreState):
             self.timeline.apply(InstallView(self.name, order.view))  # a repeated order: report again
 
     def _end_timeline(self) -> None:
         self._output_release.cancel()
+        self.hand_over.cancel()
         if self._restoring is not None:
             self._restoring.cancel()
             self._restoring = None
@@ -287,35 +288,37 @@ class Host:
         self.timeline = self._making = None
         self._held.clear()
 
-    async def _begin(self, order: RestoreState | InstallView) -> None:
+    async def _begin(self, order: BeginOrder) -> None:
         self._registration.belongs_to = self.system
         try:
-            restored = None
-            if isinstance(order, RestoreState) and order.restored is not None:
-                restored = await self._load(order.restored, order.commit)
-                restored.fork = order.fork
+            restored = await self._origins.load(order, self._registration.instance)
             # The previous timeline held buffers in reference cycles, too few for a garbage collection soon.
             await self.writer.run(gc.collect)
             origin = restored.origin if restored is not None else "its beginning"
             logger.info("process %s begins epoch %d from %s", self.name, self.epoch, origin)
-            # A joining process begins without channels, and installs its first view like any other.
-            view = order.view if isinstance(order, RestoreState) else View(order.view.number - 1, (), ())
+            view = begins_in(order, restored)
             # A joining process has no channels yet: it joins with the next view.
             tracer = self._open_tracer(restored, 0 if view.processes else view.number + 1)
             self._making = timeline = Timeline(self, self.epoch, view, restored, tracer)
             await self._open_outside(timeline, restored)
             await self.application.wait_idle()
+        except HandOverUnusable as error:  # wait for the rollback
+            logger.warning("%s", error)
+            self.epoch, self._restoring = 0, None
+            self._held.clear()
+            self.send(CannotResume(self.name, error.name, error.problem))
+            return
         except RAISED as error:  # the state could not be loaded: report why, and end
             if not is_failure(error, awaited=True):
                 raise
-            self._cannot_begin(error)
+            self._cannot_begin(error, order)
             return
         try:
             self._start_timeline(timeline, restored, order)
         except RAISED as error:  # the process failed to begin from this state
-            self._cannot_begin(error)
+            self._cannot_begin(error, order)
 
-    async def _open_outside(self, timeline: Timeline, restored: Restored | None) -> None:
+    async def _open_outside(self, timeline: Timeline, restored: Origin) -> None:
         """Set sources and sinks to the positions of the restored state. Their refusal is final: no retry (E9)."""
         open_outside = partial(timeline.external_io.open, self.epoch, restored)
         try:
@@ -323,24 +326,16 @@ class Host:
         except UsageError as error:
             if restored is None:
                 raise
-            raise Unrestorable(restored.snapshot, str(error)) from error
+            raise Unrestorable(restored.name, str(error)) from error
 
-    def _cannot_begin(self, error: BaseException) -> None:
-        if isinstance(error, Unrestorable):
+    def _cannot_begin(self, error: BaseException, order: BeginOrder) -> None:
+        # Another program may fit a hand-over, so that alone does not stop everything.
+        if isinstance(error, Unrestorable) and not isinstance(order, Resume):
             self.send(CannotRestore(self.name, self.epoch, text_of(error)))
-        self.fail(error)
+        self._end_timeline()  # it has sent nothing yet, and sends nothing now
+        self.fail(error, 0 if isinstance(order, Resume) else self.epoch)
 
-    async def _load(self, snapshot: str, commit: EntryRef | None) -> Restored:
-        await self.application.wait_idle()
-        example = self.application.example()
-
-        def load() -> Restored:
-            store = Store.open(self._store, identity=self.system)
-            return load_part(store, snapshot, commit, self.name, example, self._decode)
-
-        return await self.retry.until_done(lambda: self.writer.run(load))
-
-    def _start_timeline(self, timeline: Timeline, restored: Restored | None, order: RestoreState | InstallView) -> None:
+    def _start_timeline(self, timeline: Timeline, restored: Origin, order: BeginOrder) -> None:
         self.timeline, self._making = timeline, None
         self._restoring = None
         timeline.reach_peers(self.addresses, self._members)  # addresses may have arrived meanwhile
@@ -370,17 +365,22 @@ class Host:
         self._registration.renew()
         self._link.reconnect()
 
+    @property
+    def takes_orders(self) -> bool:
+        """Whether its process runs or is being restored, and the coordinator can be reached."""
+        return self._link.connected and (self.timeline is not None or self._restoring is not None)
+
     # For the timeline
 
     def make_run_directory(self, name: str) -> Path:
         """Create and return a directory in the store's run directory; StoreError while the store is unreachable."""
         return make_run_directory(self._store, self.system, name)
 
-    def _open_tracer(self, restored: Restored | None, joined: int) -> Tracer | None:
+    def _open_tracer(self, restored: Origin, joined: int) -> Tracer | None:
         if self.settings.trace == "off":
             return None
         make = partial(self.make_run_directory, "trace")
-        begun = restored.fragment if restored is not None else None
+        begun = restored.fragment if isinstance(restored, Restored) else None
         trace = run_directory(self._store) / "trace"
         return open_tracer(self.name, self.epoch, self.settings, trace, make, begun, joined)
 

@@ -9,16 +9,24 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from strobe.protocol import Frame, InFlight
+from strobe.protocol.process.events import MarkerReceived, ViewReceived
+from strobe.runtime.restarts.document import QueuedArrival
 
 
 class QueuedItem(NamedTuple):
-    """A queued item. If it is a `frame`, the frame still counts as in flight on its `channel`."""
+    """A queued item. If it is a `frame`, the frame still counts as in flight on its `channel`.
+
+    `wire_bytes` is the size of a frame that came over a link, which gets credit for it. `event` is the arrival of a
+    marker or a view.
+    """
 
     needs_room: bool
     action: Callable[[], None]
     channel: str | None = None
     frame: Frame | None = None
     consumed: int = 0
+    wire_bytes: int = 0
+    event: MarkerReceived | ViewReceived | None = None
 
 
 class Inbox:
@@ -61,6 +69,12 @@ class Inbox:
             if waiting.frame is not None:
                 yield InFlight(waiting.frame, waiting.consumed)
 
+    def arrivals(self) -> Iterator[QueuedArrival]:
+        """Yield all that has come on a channel and was not taken yet, in order for each channel."""
+        for channel, queue in self._queues.items():
+            if channel is not None:
+                yield from (_arrival(channel, waiting) for waiting in queue)
+
     def hold(self, channel: str) -> None:
         """Hold `channel` back: take no more of its items, including those already queued."""
         if channel not in self.held:
@@ -79,3 +93,13 @@ class Inbox:
         for kept in (self.held, self._queues, self.turns, self._lost):
             kept.clear()
         self._lost_turns = 0
+
+
+def _arrival(channel: str, waiting: QueuedItem) -> QueuedArrival:
+    match waiting.event:
+        case MarkerReceived():
+            return QueuedArrival(channel, marker=waiting.event.marker)
+        case ViewReceived():
+            return QueuedArrival(channel, view=waiting.event.view, sent_count=waiting.event.sent_count)
+        case _:
+            return QueuedArrival(channel, waiting.frame, waiting.consumed, waiting.wire_bytes)

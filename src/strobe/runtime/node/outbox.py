@@ -18,6 +18,7 @@ from strobe.message_types import MessageTypes
 from strobe.protocol import Endpoint
 from strobe.runtime.links.codec import finish_messages
 from strobe.runtime.links.frame_builder import OpenFrame
+from strobe.runtime.links.handed_over_ends import SendingEnd
 from strobe.runtime.links.outgoing_link import OutgoingLink
 from strobe.runtime.settings import NodeSettings
 
@@ -75,6 +76,14 @@ class Outbox:
     def add(self, channel: str, outgoing_link: OutgoingLink) -> None:
         self.outgoing_links[channel] = outgoing_link
         self._frames[channel] = OpenFrame(channel, _ENCODER, self._settings)
+
+    def resume(self, channel: str, end: SendingEnd) -> None:
+        """Go on with the link of `channel` as it was handed over."""
+        outgoing_link = self.outgoing_links[channel]
+        outgoing_link.resume(end)
+        if outgoing_link.full:
+            self._full.add(channel)
+            self.full = True
 
     def finish(self, channel: str, target: str) -> None:
         """Remove an ended channel. Its link still delivers all sent messages."""

@@ -11,8 +11,11 @@ actions on these messages are on one side of a cut. Outside frames, the program'
 event. A message is sent as soon as `send` is called; awaiting the result only waits for room (back-pressure). A
 rollback calls `restore` between two events; messages that the interrupted event still sends are dropped.
 
-`async for` ends when the system is stopped, or when this process was asked to leave. In the second case `node.leaving`
-is true, and the sends until the end of the `async with` are its last event.
+`async for` ends when the system is stopped, or when this process was asked to leave or to restart. In the second case
+`node.leaving` is true, and the sends until the end of the `async with` are its last event.
+
+A program that leaves its `async with` without an error hands over: its state, and all messages that it has not received
+or that have not arrived yet. Started again, it goes on from there (E11). After an error the system rolls back.
 """
 
 import asyncio
@@ -95,9 +98,19 @@ class Node:
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None and self._program.depart():
-            # The last messages are in flight; the coordinator dismisses the process when they have been received.
+            # The last messages are in flight; the coordinator dismisses the process when they have been received. If
+            # it restarts, it hands over.
             await self._program.without_timeline.wait()
+        elif kind is None:
+            self._program.end_program()
+            await self._hand_over()
         await self._end()
+
+    async def _hand_over(self) -> None:
+        """Hand over to the next run of this program, if the system goes on without this one."""
+        assert self._running is not None
+        self._host.hand_over.request()
+        await asyncio.wait([self._running])
 
     async def _end(self) -> None:
         assert self._running is not None
@@ -124,7 +137,7 @@ class Node:
 
     @property
     def leaving(self) -> bool:
-        """Whether the process was asked to leave: `async for` has ended, and the program can send its last messages."""
+        """Whether this process must leave or restart: `async for` has ended, and the last messages can be sent."""
         return self._program.leaving
 
     def send(self, channel: str, message: Any) -> Awaitable[None]:

@@ -14,8 +14,9 @@ from strobe.handlers import DECLARING, Shape, check_finished, check_function, ch
 from strobe.process import Process, System
 from strobe.protocol import Frame, LocalState
 from strobe.runtime.links.message_decoding import decode_frame, unpack_frame
-from strobe.runtime.node.application import Application, TimelinePort
+from strobe.runtime.node.application import Application
 from strobe.runtime.node.fragment_writer import Captured
+from strobe.runtime.node.scheduling import TimelinePort
 from strobe.runtime.tracing.recorder import Tracer
 from strobe.self_check import decoded_again
 from strobe.storage.content.state_codec import decode_captured
@@ -55,6 +56,8 @@ class OwnLoopApplication(Application):
         # Set while there is no timeline: during a rollback, or after the end.
         self.without_timeline = asyncio.Event()
         self.ended = False
+        # Whether the program has left its `async with`, without an error.
+        self.has_left = False
         self.problem: str | None = None
         # The number of snapshots requested by the current event.
         self.requested = 0
@@ -156,6 +159,18 @@ class OwnLoopApplication(Application):
         self._departed = then
         self.begin_event()
         self._end_request()
+
+    def stop(self, then: Callable[[], None]) -> None:
+        """Let the program end, and call `then` when it has: its successor goes on. If it has ended, call it now."""
+        if self.has_left:
+            then()
+        else:
+            self.leave(then)
+
+    def end_program(self) -> None:
+        """The program has left its `async with`: the messages of its last frame count as received."""
+        self.has_left = True
+        self.end_event()
 
     def depart(self) -> bool:
         """End the last event; return whether there was one."""

@@ -8,9 +8,15 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sized
 from time import perf_counter
-from typing import Protocol
+from typing import Any, Protocol
 
+import msgspec
+
+from strobe.event_bound import EventBound
+from strobe.protocol.process.events import Breakpoint, MarkerReceived, ViewReceived
 from strobe.runtime.node.inbox import Inbox, QueuedItem
+from strobe.runtime.node.outbox import Outbox
+from strobe.runtime.tracing.recorder import Tracer
 from strobe.user_code import RAISED
 
 ITEMS_MAX = 64
@@ -130,12 +136,12 @@ class EventScheduler:
         elif not self.closed:
             self.attempt(event)
 
-    def run_control(self, channel: str, event: Callable[[], None]) -> None:
-        """Run `event`, the arrival of a marker or view, behind all earlier frames of `channel`."""
-        if self.inbox or not self._application.quiet or channel in self.inbox.held:
-            self.add(QueuedItem(False, event, channel))
+    def run_control(self, event: MarkerReceived | ViewReceived, dispatch: Callable[[], None]) -> None:
+        """Run `dispatch` for `event`, the arrival of a marker or view, behind all earlier frames of its channel."""
+        if self.inbox or not self._application.quiet or event.channel in self.inbox.held:
+            self.add(QueuedItem(False, dispatch, event.channel, event=event))
         elif not self.closed:
-            event()
+            dispatch()
 
     def run_between(self, action: Callable[[], None]) -> None:
         """Run `action` as soon as the process is between two events, ahead of the inbox."""
@@ -171,3 +177,16 @@ class EventScheduler:
             if perf_counter() > until_s:
                 break
         self.pump_soon()
+
+
+class TimelinePort(msgspec.Struct, frozen=True):
+    """What an application uses of its timeline. `emit` writes a record to the sinks."""
+
+    system: str
+    scheduler: EventScheduler
+    outbox: Outbox
+    bound: EventBound
+    tracer: Tracer | None
+    emit: Callable[[Any], None]
+    name_snapshot: Callable[[int, int], str]
+    initiate: Callable[[str, Breakpoint | None], None]

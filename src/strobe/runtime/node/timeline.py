@@ -6,6 +6,7 @@ still count as in flight.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,6 +27,7 @@ from strobe.protocol.coordinator.messages import (
     SnapshotStarted,
     SnapshotWanted,
 )
+from strobe.protocol.process.endpoint_state import state_of
 from strobe.protocol.process.events import (
     BarrierArrived,
     Breakpoint,
@@ -34,6 +36,7 @@ from strobe.protocol.process.events import (
     FrameReceived,
     Marker,
     MarkerReceived,
+    Restarted,
     SentCountRelayed,
     SnapshotAborted,
     SnapshotRequested,
@@ -48,7 +51,7 @@ from strobe.runtime.links.frame_checks import FrameChecks
 from strobe.runtime.links.incoming_link import IncomingLink
 from strobe.runtime.messages.control import SnapshotBegun
 from strobe.runtime.node.alignment import Alignment
-from strobe.runtime.node.application import Application, TimelinePort
+from strobe.runtime.node.application import Application
 from strobe.runtime.node.captures import Captures
 from strobe.runtime.node.channels import Channels
 from strobe.runtime.node.effects import Effects
@@ -56,9 +59,11 @@ from strobe.runtime.node.external_io import ExternalIO
 from strobe.runtime.node.fragment_writer import Capture
 from strobe.runtime.node.inbox import QueuedItem
 from strobe.runtime.node.outbox import Outbox
-from strobe.runtime.node.scheduling import ITEMS_MAX, EventScheduler
+from strobe.runtime.node.scheduling import ITEMS_MAX, EventScheduler, TimelinePort
 from strobe.runtime.node.writer_thread import WriterThread
-from strobe.runtime.recovery.fragment_loader import Restored, becoming, new_endpoint
+from strobe.runtime.recovery.fragment_loader import Restored, becoming
+from strobe.runtime.restarts.document import HandOverDocument, ResumedProcess, encode_state
+from strobe.runtime.restarts.origin import Origin, endpoint_of
 from strobe.runtime.settings import NodeSettings
 from strobe.runtime.tracing.recorder import Tracer
 
@@ -91,7 +96,12 @@ class Timeline:
     """Events in, effects out, for one process in one epoch."""
 
     def __init__(
-        self, host: TimelineHost, epoch: int, view: View, restored: Restored | None, tracer: Tracer | None
+        self,
+        host: TimelineHost,
+        epoch: int,
+        view: View,
+        restored: Origin,
+        tracer: Tracer | None,
     ) -> None:
         settings, application = host.settings, host.application
         self.name = host.name
@@ -99,7 +109,8 @@ class Timeline:
         self.epoch = epoch
         self.application = application
         self.tracer = tracer
-        self.protocol = new_endpoint(host.protocol, host.name, view, epoch, restored)
+        begun = restored if isinstance(restored, Restored) else None
+        self.protocol = endpoint_of(host.protocol, host.name, view, epoch, restored)
         self.arrivals = FrameChecks(self.protocol)
         self.busy_poller = BusyPoller(settings.spin_s)
         self.bound = EventBound(host.name, settings.event_bytes_max, application.event)
@@ -125,7 +136,7 @@ class Timeline:
             dispatch=self.dispatch,
             sign=host.sign,
             make_directory=host.make_run_directory,
-            restored=restored,
+            restored=begun,
         )
         self.recordings = self.captures.recordings
         self.barriers = Alignment(settings, self.protocol, self.scheduler, self.recordings, self.dispatch)
@@ -143,12 +154,29 @@ class Timeline:
         )
         self._send = host.send
         self.channels.open()
-        for channel, items in (restored.fragment.in_flight if restored else {}).items():
+        for channel, items in (begun.fragment.in_flight if begun else {}).items():
             for item in items:
-                receive = self._receiver(channel, item.frame, item.consumed)
-                self.scheduler.add(QueuedItem(True, receive, channel, item.frame, item.consumed))
+                self._queue(channel, item.frame, item.consumed)
+        if isinstance(restored, ResumedProcess):
+            self._resume(restored.document)
 
-    def start(self, restored: Restored | None) -> None:
+    def _queue(self, channel: str, frame: Frame, consumed: int, wire_bytes: int = 0) -> None:
+        """Queue a frame that came before this timeline began; one with `wire_bytes` came over a link."""
+        link = self.channels.incoming_link(channel) if wire_bytes else None
+        receive = self._receiver(channel, frame, consumed, link, wire_bytes)
+        self.scheduler.add(QueuedItem(True, receive, channel, frame, consumed, wire_bytes))
+
+    def _resume(self, document: HandOverDocument) -> None:
+        """Go on with the links and queues of the predecessor."""
+        self.channels.resume(document.sending, document.receiving)
+        for item in document.queued:
+            if item.frame is not None:
+                self._queue(item.channel, item.frame, item.consumed, item.wire_bytes)
+            else:
+                dispatch = partial(self.dispatch, item.event)
+                self.scheduler.add(QueuedItem(False, dispatch, item.channel, event=item.event))
+
+    def start(self, restored: Origin) -> None:
         """Start the process, from scratch or from its restored state."""
         port = TimelinePort(
             self.system,
@@ -161,13 +189,43 @@ class Timeline:
             self.initiate,
         )
         if restored is not None:
-            with becoming(restored.snapshot, self.name):
+            with becoming(restored.name, self.name):
                 self.application.begin(port, restored.local, restored.state)
         else:
             self.application.begin(port, None, None)
         self.external_io.start()
         self.scheduler.pump()
         self._send(Drained(self.name, self.protocol.view.number))
+
+    def hand_over(self) -> tuple[HandOverDocument, list[bytes]]:
+        """Stop for good, between two events. Return all that a successor needs, and the encoded state (E11)."""
+        self.external_io.stop()
+        self.dispatch(Restarted())
+        self.captures.close()
+        sending, receiving = self.channels.hand_over()
+        captured = self.application.capture()
+        encoding, state, version = encode_state(self.name, captured.state)
+        sources, sinks = self.external_io.positions()
+        queued = list(self.inbox.arrivals())
+        self.stop()
+        document = HandOverDocument(
+            store=self.system,
+            process=self.name,
+            epoch=self.epoch,
+            protocol=self.protocol.name,
+            endpoint=state_of(self.protocol),
+            sending=sending,
+            receiving=receiving,
+            queued=queued,
+            position=captured.position,
+            encoding=encoding,
+            state_version=version,
+            timers=captured.timers,
+            random=captured.random,
+            sources=sources,
+            sinks=sinks,
+        )
+        return document, state
 
     def stop(self) -> None:
         """Ignore all calls from now on."""
@@ -197,7 +255,7 @@ class Timeline:
             # Near the front of the queue keep the decoded messages; further back only the bytes, to save memory.
             kept = messages if len(self.inbox) < ITEMS_MAX else None
             receive = self._receiver(incoming_link.channel, frame, 0, incoming_link, wire_bytes, kept)
-            self.scheduler.add(QueuedItem(True, receive, incoming_link.channel, frame))
+            self.scheduler.add(QueuedItem(True, receive, incoming_link.channel, frame, 0, wire_bytes))
             self.scheduler.pump_soon()
         else:
             self.outbox.flush_follows = True  # in `taken`
@@ -239,7 +297,7 @@ class Timeline:
             self.barriers.arrived(
                 BarrierArrived(incoming_link.channel, marker, tuple(self.inbox.frames(incoming_link.channel)))
             )
-        self._take_control(incoming_link.channel, MarkerReceived(incoming_link.channel, marker))
+        self._take_control(MarkerReceived(incoming_link.channel, marker))
 
     def take_barrier(self, incoming_link: IncomingLink, marker: Marker, overtaken: tuple[Frame, ...] | None) -> None:
         """Take a barrier that has overtaken these frames at its sender. It also overtakes the frames queued here."""
@@ -255,10 +313,10 @@ class Timeline:
     def take_view(self, incoming_link: IncomingLink, view: View, sent_count: int) -> None:
         self.arrivals.check_view(incoming_link, view, sent_count)
         self.arrivals.note_view(incoming_link, view)
-        self._take_control(incoming_link.channel, ViewReceived(incoming_link.channel, view, sent_count))
+        self._take_control(ViewReceived(incoming_link.channel, view, sent_count))
 
-    def _take_control(self, channel: str, event: Event) -> None:
-        self.scheduler.run_control(channel, lambda: self.dispatch(event))
+    def _take_control(self, event: MarkerReceived | ViewReceived) -> None:
+        self.scheduler.run_control(event, lambda: self.dispatch(event))
 
     def _receiver(
         self,
@@ -302,6 +360,8 @@ class Timeline:
 
     def apply(self, order: msgspec.Struct) -> None:
         """Apply an order of the coordinator, between two events."""
+        if self.scheduler.closed:
+            return
         match order:
             case SnapshotBegun():
                 self.captures.begun(order)

@@ -58,6 +58,11 @@ class WriterThread:
         """Run `work` with the store's blobs."""
         return await self.run(lambda: work(self._open_blobs()))
 
+    async def with_store(self, work: Callable[[Store], Result]) -> Result:
+        """Run `work` with the store, opened for it."""
+        url, identity = self._store
+        return await self.run(lambda: work(Store.open(url, identity=identity)))
+
     def later(self, work: Callable[[], None]) -> None:
         """Run `work` in the background. A failure is logged and not fatal: the next call retries."""
         self.submit(work).add_done_callback(_log_failure)

@@ -50,6 +50,10 @@ class Restored(msgspec.Struct):
     fork: bool = False
 
     @property
+    def name(self) -> str:
+        return self.snapshot
+
+    @property
     def origin(self) -> str:
         """The snapshot, and both versions of a migrated state, as text."""
         if self.version == self.record.state_version:

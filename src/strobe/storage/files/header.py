@@ -9,7 +9,7 @@ import msgspec
 from strobe.errors import UNREADABLE, StoreAway, StoreCorrupt, StoreFormatError, StoreMissing
 from strobe.storage.files.backend import StorageBackend
 from strobe.storage.files.checksummed_json import UNSEALED, check_seal, seal
-from strobe.storage.files.layout import ASIDE, CREATE_HINT, DIRECTORIES, HEADER, LOG, RUN
+from strobe.storage.files.layout import ASIDE, CREATE_HINT, DIRECTORIES, HEADER, LOG, RESTARTS, RUN
 
 FORMAT = "strobe-store"
 VERSION = 1
@@ -135,7 +135,7 @@ def _refuse_foreign(backend: StorageBackend) -> None:
     problem = backend.unusable(creating=True)
     if problem is not None:
         raise StoreFormatError(backend.url, problem)
-    foreign = [name for name in backend.names("") if name not in (*DIRECTORIES, HEADER, ASIDE, RUN)]
+    foreign = [name for name in backend.names("") if name not in (*DIRECTORIES, HEADER, RESTARTS, ASIDE, RUN)]
     if foreign:
         raise StoreFormatError(
             backend.url,

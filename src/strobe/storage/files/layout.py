@@ -7,6 +7,9 @@ CHECKPOINTS = "checkpoints"
 UNFINISHED = "tmp"
 DIRECTORIES = (LOG, BLOBS, CHECKPOINTS, UNFINISHED)
 
+RESTARTS = "restarts"
+"""Hand-overs of processes that restart, and the claims of their successors (E11). Made when it is first needed."""
+
 ASIDE = "aside"
 """Files that `strobe store repair` has moved out of the log: in the same directory, but not part of the store."""
 RUN = "run"

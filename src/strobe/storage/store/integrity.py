@@ -1,9 +1,9 @@
 """Verifies every byte of every file of a store, and reports all damaged files (S2).
 
 The header and each entry have a checksum over all their bytes, entries are chained, and a blob is named by the BLAKE3
-of its bytes. Three directories are not checked: tmp/ (unfinished files), run/ (files of running programs) and aside/
-(files moved out of the log). Foreign files elsewhere are reported. One loss cannot be detected: the newest entries
-missing from the end of the log together with their blobs and the checkpoints after them.
+of its bytes. Four directories are not checked: tmp/ (unfinished files), run/ (files of running programs), restarts/
+(hand-overs) and aside/ (files moved out of the log). Foreign files elsewhere are reported. One loss cannot be detected:
+the newest entries missing from the end of the log together with their blobs and the checkpoints after them.
 """
 
 from bisect import bisect_left
@@ -29,7 +29,7 @@ from strobe.storage.entries.log_state import LogState
 from strobe.storage.files.backend import StorageBackend
 from strobe.storage.files.checksummed_json import UNSEALED
 from strobe.storage.files.header import read_header
-from strobe.storage.files.layout import ASIDE, BLOBS, DIRECTORIES, HEADER, LOG, RUN
+from strobe.storage.files.layout import ASIDE, BLOBS, DIRECTORIES, HEADER, LOG, RESTARTS, RUN
 from strobe.storage.log.log_end import leftovers
 from strobe.storage.log.terms import Terms
 
@@ -241,7 +241,7 @@ def _blob_refs(backend: StorageBackend) -> Iterator[BlobRef]:
 
 
 def _unknown_names(backend: StorageBackend) -> Iterator[str]:
-    yield from (name for name in backend.names("") if name not in (HEADER, *DIRECTORIES, ASIDE, RUN))
+    yield from (name for name in backend.names("") if name not in (HEADER, *DIRECTORIES, RESTARTS, ASIDE, RUN))
     yield from (f"{LOG}/{name}" for name in backend.names(LOG) if entry_position(name) is None)
     yield from unknown_names(backend)
     for name in backend.names(BLOBS):

@@ -18,6 +18,7 @@ from tests.live.support.harness import wait_until
 from strobe.cli.live import child as children
 from strobe.cli.live import child_log
 from strobe.cli.live import supervisor as supervising
+from strobe.cli.live.child import HANDED_OVER
 from strobe.cli.live.notices import timed
 from strobe.cli.live.supervisor import ChildFailed, Supervisor, _with_options
 from strobe.cli.live.up_display import UpDisplay, _rendered
@@ -166,16 +167,26 @@ def test_a_coordinator_gets_the_newest_entry_until_the_log_was_replaced(tmp_path
 def test_a_coordinator_that_cannot_restart_is_tried_several_times(tmp_path):
     """E7: its port may be in use for a moment."""
     with supervising_on(tmp_path, ["b"]) as supervisor:
-        coordinator, node = supervisor._add("coordinator", []), supervisor._add("b", [])
-        coordinator.starts = node.starts = 2
+        coordinator = supervisor._add("coordinator", [])
+        coordinator.starts = 2
         for _ in range(2):
             supervisor._judge(coordinator, -9)  # it has run in between: earlier failures do not count
             for _ in range(supervising.RETURNS_MAX):
                 supervisor._judge(coordinator, 3)
         assert not coordinator.ended
-        for child, code in ((coordinator, 3), (coordinator, 2), (node, 3)):
+        for code in (3, 2):
             with pytest.raises(ChildFailed):
-                supervisor._judge(child, code)
+                supervisor._judge(coordinator, code)
+
+
+def test_E11_a_successor_that_cannot_run_is_tried_until_it_can(tmp_path):
+    """A program that was replaced by one that cannot run does not stop the others."""
+    with supervising_on(tmp_path, ["b"]) as supervisor:
+        node = supervisor._add("b", [])
+        node.starts = 2
+        for code in (HANDED_OVER, 2, 3, 1):
+            supervisor._judge(node, code)
+            assert not node.ended
 
 
 def test_nodes_do_not_wait_for_an_ended_coordinator(tmp_path):

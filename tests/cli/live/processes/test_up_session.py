@@ -13,7 +13,7 @@ from tests.cli.live.processes.test_up import process_of
 
 from strobe.cli.live import supervisor as supervising
 from strobe.cli.live import up_session as sessions
-from strobe.cli.live.child import EndedChild
+from strobe.cli.live.child import HANDED_OVER, EndedChild
 from strobe.cli.live.supervisor import ChildFailed, Supervisor
 from strobe.cli.live.up_display import condition_summary
 from strobe.cli.live.up_session import Session
@@ -127,6 +127,17 @@ def test_events_are_shown_once_and_needed_processes_are_started(capsys):
         "over after 0 s: slow: channel a->b has waited 3.6 s",
         "over after 0 s: snapshots: the last 4 were aborted",
     ]
+    assert children.needs == ["a"]
+
+
+def test_E11_a_process_that_hands_over_is_shown_and_started_again(capsys):
+    """Also one that ended with exit code 0 while it began, with a hand-over that it had not used yet."""
+    answers = [status_of(processes=[process_of("a", "restarting")]), status_of()]
+    children = Children(answering(*answers), gone=[[EndedChild("b", HANDED_OVER)], []])
+    session = Session(children)
+    for _ in answers:
+        polled(session)
+    assert capsys.readouterr().err.splitlines() == ["b has handed over to its successor; it is started again"]
     assert children.needs == ["a"]
 
 

@@ -19,11 +19,13 @@ from tests.runtime.fake_nodes import PATIENCE_S, Running, both_alive, committed,
 from strobe.errors import StoreError, TransportError, UsageError
 from strobe.names import RULE
 from strobe.protocol.coordinator.messages import CannotRestore, InstallView, SnapshotWanted
+from strobe.protocol.coordinator.restart_messages import HandOver
 from strobe.protocol.coordinator.rollback import RollbackTarget
 from strobe.runtime.api.client import Client, RequestRefused
 from strobe.runtime.api.discovery import Discovered, announce, discover
 from strobe.runtime.api.routes import RequestGuard, _status_of
 from strobe.runtime.messages.control import ChannelReport, Heartbeat, SnapshotBegun, Stop
+from strobe.runtime.settings import NodeSettings
 
 
 class Answer:
@@ -145,6 +147,10 @@ def test_every_answer_matches_its_openapi_description(tmp_path: Path) -> None:
             b.start_as_ordered(),
         )
         assert (restoring.code, restoring.document["restored"]) == (200, snapshot)
+        restart = "/v1/processes/{name}/restart"
+        assert (await check("POST", "/v1/processes/z/restart", restart, {})).code == 404
+        assert (await check("POST", "/v1/processes/b/restart", restart, {})).code == 202
+        assert (await b.handle(HandOver)).process == "b"
         leave = "/v1/processes/{name}/leave"
         assert (await check("POST", "/v1/processes/z/leave", leave, {})).code == 404
         assert (await check("POST", "/v1/processes/b/leave", leave, {})).code == 202
@@ -430,6 +436,7 @@ def test_a_stale_address_file_never_leads_to_another_system(tmp_path: Path, vers
                 client.metrics,
                 lambda: client.restore(taken),
                 lambda: client.leave("a"),
+                lambda: client.restart("a"),
             ):
                 with pytest.raises(
                     TransportError, match=f"of another system, of the store {others}; start the right one"
@@ -450,3 +457,12 @@ def test_an_address_without_a_coordinator_is_reported() -> None:
 
 def test_an_unreadable_store_gives_status_503() -> None:
     assert _status_of(StoreError("/data/shop", "is away")) == 503
+
+
+def test_E11_a_process_that_records_a_trace_cannot_be_restarted(tmp_path: Path) -> None:
+    async def scenario(coordinator: Running, asking: Callable[..., Any]) -> None:
+        await both_alive(coordinator)
+        refused = await asking("POST", "/v1/processes/a/restart", {})
+        assert (refused.code, "it records a trace" in refused.document["error"]) == (409, True)
+
+    served(scenario, tmp_path / "store", node=NodeSettings(trace="ordinals"))

@@ -187,6 +187,43 @@ class TestRestore:
         sink.release(end)
         assert path.read_bytes() == b"1\n4\n"
 
+    def test_E11_a_successor_releases_nothing_that_no_snapshot_covers(self, sink, path):
+        covered = emit(sink, 1)
+        sink.prepare(covered)
+        sink.release(covered)
+        position = emit(sink, 2, 3)
+        sink.prepare(position)
+        sink.close()
+        successor = FileSink(path, "a")
+        successor.resume(position, epoch=1)
+        assert (successor.position, successor.buffered_bytes, path.read_bytes()) == (position, 0, b"1\n")
+        end = emit(successor, 4)
+        successor.prepare(end)
+        successor.release(end)
+        assert path.read_bytes() == b"1\n2\n3\n4\n"
+        successor.close()
+
+    def test_E11_a_successor_without_the_output_of_its_predecessor_is_refused(self, sink, path):
+        position = emit(sink, 1)
+        sink.close()
+        successor = FileSink(path, "a")
+        with pytest.raises(UsageError, match="neither released nor staged"):
+            successor.resume(position, epoch=1)
+        restored(path, 0).close()  # it holds no lock
+
+    def test_E11_a_rollback_after_a_restart_discards_what_was_handed_over(self, sink, path):
+        covered = emit(sink, 1)
+        sink.prepare(covered)
+        sink.release(covered)
+        position = emit(sink, 2)
+        sink.prepare(position)
+        sink.close()
+        successor = FileSink(path, "a")
+        successor.resume(position, epoch=1)
+        successor.restore(covered, epoch=2, origin=1)
+        assert (staged(path), path.read_bytes()) == ([], b"1\n")
+        successor.close()
+
     def test_R2_an_older_epoch_does_not_discard_output_of_a_later_one(self, sink, path):
         """R2, S1: a process started by a replaced coordinator may come after the one of the leading coordinator."""
         sink.restore(0, epoch=3)

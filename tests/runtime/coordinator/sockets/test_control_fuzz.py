@@ -22,6 +22,13 @@ from strobe.protocol.coordinator.messages import (
     SnapshotStarted,
     SnapshotWanted,
 )
+from strobe.protocol.coordinator.restart_messages import (
+    CannotHandOver,
+    CannotResume,
+    HandedOver,
+    HandOverRef,
+    RestartWanted,
+)
 from strobe.runtime.messages.control import (
     FROM_NODE,
     LENGTH,
@@ -119,6 +126,10 @@ def every_message(coordinator: Running, snapshot: SnapshotId) -> list[msgspec.St
         Drained("a", view.number),
         Released("a", 2),
         CannotRestore("a", 7, "it is damaged"),  # for the current epoch, it would rightly stop everything
+        RestartWanted("a"),
+        HandedOver("a", 7, HandOverRef("0" * 16 + "-000007-" + "0" * 16, "0" * 64, 5)),
+        CannotHandOver("a", "its sink has no resume"),
+        CannotResume("a", "0" * 16 + "-000007-" + "0" * 16, "it was used"),
         Failed("a", "it cannot go on"),
     ]
     assert {type(message).__name__ for message in messages} == set(FROM_NODE)

@@ -14,10 +14,12 @@ from typing import Any
 
 import pytest
 from tests.runtime.coordinator_world import Mix, World
+from tests.runtime.modelled_nodes import Node
 
+from strobe.protocol.coordinator.collecting import Collecting
 from strobe.protocol.coordinator.departures import Departures
-from strobe.protocol.coordinator.lifecycle import Lifecycle
 from strobe.protocol.coordinator.membership import Membership
+from strobe.protocol.coordinator.restarts import Restarts
 from strobe.runtime.coordinator.log_writer import CoordinatorLog
 from strobe.runtime.coordinator.node_sessions import NodeSessions
 from strobe.runtime.recovery import restore_point
@@ -44,6 +46,9 @@ BROKEN_LINES = Mix("want break break break break crash", percent=10)
 TAKEN_OVER = Mix("want want want leave rejoin break crash restart take_over", percent=8)
 TAKEN_OVER_AND_RESTORED = Mix("want want take_over take_over restart restore crash", percent=8)
 TAKEN_OVER_BY_WRITERS_WITHOUT_RULES = Mix("want want want take_over stray leave rejoin break restart", percent=8)
+HANDED_OVER = Mix("want hand_over hand_over hand_over hand_over break crash", percent=12)
+HANDED_OVER_AND_LEFT = Mix("want hand_over hand_over hand_over leave rejoin break crash restart restore", percent=12)
+HANDED_OVER_AND_TAKEN_OVER = Mix("want hand_over hand_over hand_over break crash restart take_over", percent=12)
 CONTINUED_ON_COPIES = Mix("want want want want restart break crash copy take_over", percent=8)
 
 
@@ -108,6 +113,19 @@ def test_R1_R2_only_a_lost_state_rolls_back_and_never_below_output(tmp_path: Pat
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_E11_a_planned_restart_rolls_nothing_back(tmp_path: Path, seed: int) -> None:
+    """E11: and no process runs twice from the same state, whoever crashes meanwhile."""
+    world = without_needless_rollbacks(HANDED_OVER, seed, tmp_path)
+    assert sum("resumes in epoch" in event for event in world.outside.events) > 5
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("mix", [HANDED_OVER_AND_LEFT, HANDED_OVER_AND_TAKEN_OVER], ids=["leavers", "takeovers"])
+def test_E11_no_hand_over_is_used_twice_or_in_another_epoch(tmp_path: Path, mix: Mix, seed: int) -> None:
+    survived(mix, seed, tmp_path)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(
     "mix",
     [TAKEN_OVER, TAKEN_OVER_AND_RESTORED, TAKEN_OVER_BY_WRITERS_WITHOUT_RULES],
@@ -132,10 +150,10 @@ def test_the_same_seed_gives_the_same_world(tmp_path: Path) -> None:
     ("owner", "name", "rule", "broken", "mix"),
     [
         pytest.param(
-            Lifecycle,
-            "_commit_complete",
-            "self.rollback.pending or self.membership.unstaged",
-            "self.rollback.pending",
+            Collecting,
+            "commit_complete",
+            "self._rollback.pending or self._membership.unstaged",
+            "self._rollback.pending",
             LEAVERS,
             id="commits before a leaver has said how far its output goes",
         ),
@@ -242,6 +260,38 @@ def test_the_same_seed_gives_the_same_world(tmp_path: Path) -> None:
             "case EntryMatch.HELD | EntryMatch.OTHER:",
             CONTINUED_ON_COPIES,
             id="goes on with the state of a copy of the store",
+        ),
+        pytest.param(
+            Restarts,
+            "epoch_started",
+            "self.under_way.clear()",
+            "pass",
+            HANDED_OVER,
+            id="resumes from a hand-over of an older epoch",
+        ),
+        pytest.param(
+            Restarts,
+            "handed_over",
+            "event.epoch != epoch or",
+            "",
+            HANDED_OVER_AND_LEFT,
+            id="accepts a hand-over of an older epoch",
+        ),
+        pytest.param(
+            Node,
+            "_resume",
+            "self.outside.claims.setdefault(name, self.instance) != self.instance",
+            "False",
+            HANDED_OVER,
+            id="uses a hand-over twice",
+        ),
+        pytest.param(
+            Restarts,
+            "resume",
+            "restart.given = True",
+            "",
+            HANDED_OVER,
+            id="repeats the order to end to a successor, and takes its crash for a restart",
         ),
     ],
 )
