@@ -22,6 +22,7 @@ ROOMS = {
     "keyed": "live",
     "live": "live",
     "mesh": "live",
+    "actors": "live",
     "barriers": "live",
     "spark": "spark",
     "spark_read": "spark",

@@ -182,11 +182,17 @@ class PeerPair(Pair):
             program.wait()
 
 
-def supervise(system: str, store: Path, processes: Sequence[str], options: Sequence[str] = ()) -> Supervisor:
+def supervise(
+    system: str,
+    store: Path,
+    processes: Sequence[str],
+    options: Sequence[str] = (),
+    shared: Sequence[Sequence[str]] = (),
+) -> Supervisor:
     """Return a system (MODULE:NAME), not started yet: at any free port, snapshots only on demand."""
     anywhere = ("--listen", "127.0.0.1:0", "--api", "127.0.0.1:0", "--interval", "0")
     Store.open_or_create(store)
-    return Supervisor(system, str(store), processes, [*anywhere, *options])
+    return Supervisor(system, str(store), processes, [*anywhere, *options], shared=shared)
 
 
 def check(supervisor: Supervisor) -> None:

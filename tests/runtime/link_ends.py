@@ -16,6 +16,7 @@ from strobe.runtime.links.codec import Hello, Refusal, marker_frame, messages_fr
 from strobe.runtime.links.frame_builder import OpenFrame
 from strobe.runtime.links.handshake import refuse_hello
 from strobe.runtime.links.incoming_link import IncomingLink
+from strobe.runtime.links.outgoing_connection import Connect
 from strobe.runtime.links.outgoing_link import OutgoingLink
 from strobe.runtime.settings import NodeSettings
 
@@ -59,12 +60,13 @@ def marker(counter: int) -> Marker:
 class Source:
     """Sends messages on the channel in frames, with ordinals and hashes, as a node does."""
 
-    def __init__(self, settings: NodeSettings = SETTINGS, hello: Hello = HELLO) -> None:
+    def __init__(self, settings: NodeSettings = SETTINGS, hello: Hello = HELLO, connect: Connect | None = None) -> None:
         self.outgoing = Outgoing(SPEC)
         self.said: list[object] = []
         self.rooms = 0
         self.refusals: list[tuple[str, str]] = []
-        self.outgoing_link = OutgoingLink(hello, settings, self._note_room, lambda *why: self.refusals.append(why))
+        refused: Callable[[str, str], None] = lambda *why: self.refusals.append(why)  # noqa: E731
+        self.outgoing_link = OutgoingLink(hello, settings, self._note_room, refused, connect=connect)
         self._open = OpenFrame(SPEC.id, msgspec.msgpack.Encoder(), settings)
 
     def _note_room(self) -> None:

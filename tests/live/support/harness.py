@@ -270,11 +270,12 @@ def running(
     program=PROGRAM,
     store=None,
     popen=forking.Forked,
+    shared=(),
 ):
     """Run `system` in `directory`, or on the store with that URL; no program is left running at the end.
 
     `settings` are those of system.toml, as table.key. Killed programs are restarted sooner than usual. `popen` starts
-    programs.
+    programs. Each sequence of `shared` has further processes, which share one program.
     """
     chosen = [word for key, value in (settings or {}).items() for word in ("--set", f"{key}={value}")]
     addresses = ["--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"]
@@ -287,12 +288,12 @@ def running(
         at_once = [] if proxy else processes
         Store.open_or_create(store or directory / "store")
         supervisor = Supervisor(
-            system, store or str(directory / "store"), at_once, [*addresses, *chosen, *options], program
+            system, store or str(directory / "store"), at_once, [*addresses, *chosen, *options], program, shared=shared
         )
         stack.enter_context(supervisor)
         supervisor.start()
         supervisor.client = Client(supervisor.client.api, timeout_s=5.0)
-        live = Live(supervisor, proxy, processes)
+        live = Live(supervisor, proxy, [*processes, *(name for names in shared for name in names)])
         if proxy is not None:
             listen = proxy.before(supervisor.listen)
             for name in processes:

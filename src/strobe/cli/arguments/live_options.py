@@ -29,19 +29,22 @@ class LiveSystem(NamedTuple):
     retention: RetentionSettings
     store: str
     listens: dict[str, str]
+    # The host of each process that has one: those with the same host share a program.
+    hosts: dict[str, str]
 
 
 def load_live(source: SystemSource) -> LiveSystem:
     """Return the system that `source` names, checked."""
     system = source.load()
     if not source.spec.endswith(".toml"):
-        return LiveSystem(system, CoordinatorSettings(), NodeSettings(), RetentionSettings(), STORE, {})
+        return LiveSystem(system, CoordinatorSettings(), NodeSettings(), RetentionSettings(), STORE, {}, {})
     path = Path(source.spec)
     file = parse_system_file(path)
     # Paths in the file are relative to the file.
     store = str(path.parent / file.store) if file.store and "://" not in file.store else (file.store or STORE)
     listens = {name: table.listen for name, table in file.process.items()}
-    return LiveSystem(system, file.coordinator, file.node, file.retention, store, listens)
+    hosts = {name: table.host for name, table in file.process.items() if table.host}
+    return LiveSystem(system, file.coordinator, file.node, file.retention, store, listens, hosts)
 
 
 def with_settings(live: LiveSystem, settings: list[str]) -> LiveSystem:

@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -26,6 +27,8 @@ from strobe.runtime.event_loop import run_loop
 from strobe.runtime.file_descriptors import raise_limit
 from strobe.runtime.node.application import ProcessApplication
 from strobe.runtime.node.host import Host, Signer
+from strobe.runtime.program.host_group import HostGroup, program_name
+from strobe.runtime.program.shared_parts import SharedParts
 from strobe.storage.inspection.keys import read_private_key
 
 app = new_app()
@@ -38,7 +41,10 @@ logger = logging.getLogger("strobe.node")
 @app.command()
 def node(
     system: SystemArgument,
-    name: Annotated[str, typer.Option("--name", metavar="NAME", help="Which process of the system to run.")],
+    names: Annotated[
+        list[str],
+        typer.Option("--name", metavar="NAME", help="Which process of the system to run; repeat it to run several."),
+    ],
     coordinator: Annotated[
         str | None,
         typer.Option(metavar="HOST:PORT", help="Address of the coordinator (default: that of system.toml)."),
@@ -62,11 +68,13 @@ def node(
     run: Annotated[str, typer.Option("--run", hidden=True)] = "",
     json_logs: Annotated[bool, typer.Option("--json-logs", help="Log one JSON object per line.")] = False,
 ) -> int:
-    """Run one process of a system: connect to its coordinator, and run until the system is stopped.
+    """Run a process of a system, or several: connect to its coordinator, and run until the system is stopped.
 
     Ended by SIGTERM or `strobe restart`, it hands over to its successor: start that with the same command, on this host
     or another, and it continues where this one has stopped. If the process is killed, the whole system rolls back to
     its newest snapshot and continues. A process that is not a member yet joins the system.
+
+    Several processes share this program's thread, and the channels between them are in memory. If one fails, all end.
 
     \b
     Example, on two hosts that share a directory:
@@ -74,19 +82,33 @@ def node(
       strobe node system.toml --name a --coordinator 10.0.0.1:7400 --listen 10.0.0.2:0
     """
     raise_limit()
-    start_logging(json_logs, name)
+    start_logging(json_logs, program_name(names))
     with open_system(system) as source:
         live = load_live(source)
-        host = _make_host(live, name, coordinator, listen, advertise, store, store_id, key, run)
-        code = run_loop(_run(host))
-        if host.hand_over.done:
+        _check_names(names, listen)
+        parts = SharedParts(program_name(names), len(names))
+        hosts = [
+            _make_host(live, name, parts, coordinator, listen, advertise, store, store_id, key, run) for name in names
+        ]
+        hosts[0].watchdog.dumps_to = sys.stderr
+        code = run_loop(_run(hosts[0] if parts.alone else HostGroup(hosts, parts)))
+        if hosts[0].hand_over.done and parts.alone:
             _end_at_once(HANDED_OVER if run else code)
         return code
+
+
+def _check_names(names: list[str], listen: str | None) -> None:
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"--name {twice} is given twice; give each process once")
+    if listen is not None and len(names) > 1 and parse_address(listen, "--listen")[1]:
+        raise UsageError(f"--listen {listen}: each of {len(names)} processes needs a port of its own; give port 0")
 
 
 def _make_host(
     live: LiveSystem,
     name: str,
+    parts: SharedParts,
     coordinator: str | None,
     listen: str | None,
     advertise: str | None,
@@ -114,6 +136,7 @@ def _make_host(
         store_id=store_id or "",
         sign=_signer(key) if key is not None else None,
         run=run,
+        parts=parts,
     )
 
 
@@ -142,11 +165,11 @@ def _end_at_once(code: int) -> None:
     os._exit(code)
 
 
-async def _run(host: Host) -> int:
+async def _run(host: Host | HostGroup) -> int:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(host.unhandled)
-    loop.add_signal_handler(signal.SIGTERM, host.hand_over.request)
+    # A shared program ends at once: its processes cannot hand over (E11).
+    loop.add_signal_handler(signal.SIGTERM, host.hand_over.request if isinstance(host, Host) else partial(host.end, 0))
     loop.add_signal_handler(signal.SIGINT, host.end, EXIT_INTERRUPTED)
     follow_lifeline(lambda: host.end(0))
-    host.watchdog.dumps_to = sys.stderr
     return await host.run()

@@ -25,6 +25,7 @@ from strobe.errors import LogReplaced, StoreError, StrobeError, TakenOver, Trans
 from strobe.runtime.api.client import Client
 from strobe.runtime.api.discovery import Discovered, discover
 from strobe.runtime.messages.api_documents import Status
+from strobe.runtime.program.host_group import program_name
 from strobe.storage import Store
 from strobe.storage.files.urls import canonical_url, make_run_directory, run_directory
 
@@ -49,7 +50,7 @@ class Supervisor:
     """The children of one system. `options` are the coordinator's, beside SYSTEM and the store.
 
     `program` is what runs as `strobe`. `identity` is that of the store; by default it is read at the start. Restarted
-    children wait for that store.
+    children wait for that store. Each sequence of `shared` has further processes, which share one program.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Supervisor:
         options: Sequence[str] = (),
         program: Sequence[str] = PROGRAM,
         identity: str = "",
+        shared: Sequence[Sequence[str]] = (),
     ) -> None:
         self.system = system
         self.store = canonical_url(store)
@@ -72,7 +74,9 @@ class Supervisor:
         # Processes that had left before the start.
         self.left: Sequence[str] = ()
         self.stopping = False
-        self._names = list(processes)
+        self._programs = [(name,) for name in processes] + [tuple(names) for names in shared]
+        # The child that runs each process.
+        self._child_names: dict[str, str] = {}
         self._children: dict[str, Child] = {}
         self._lifeline, self._held = os.pipe()
 
@@ -90,21 +94,25 @@ class Supervisor:
         self.client, self.listen = Client(found.api, system=found.system), found.listen
         before_nodes(self.client)
         self.left = self.client.status().left
-        for name in self._names:
-            if name in self.left:  # it would join again, or be refused; it is started if it is needed
-                self._add_node(name, self.listen).ended = True
-            else:
-                self.add_node(name, self.listen)
+        for names in self._programs:
+            here = [name for name in names if name not in self.left]
+            if here:
+                self._add_node(here, self.listen).start(self._lifeline)
+            for name in set(names) - set(here):  # it would join again, or be refused; it is started if it is needed
+                self._add_node([name], self.listen).ended = True
 
     def add_node(self, name: str, listen: str) -> None:
         """Start one more process."""
-        self._add_node(name, listen).start(self._lifeline)
+        self._add_node([name], listen).start(self._lifeline)
 
-    def _add_node(self, name: str, listen: str) -> Child:
+    def _add_node(self, names: Sequence[str], listen: str) -> Child:
         place = ["--coordinator", listen, *self._store_options]
         # A process that is killed after it has left, before it has ended, must not join again when restarted.
         run = ["--run", secrets.token_hex(8)]
-        return self._add(name, ["node", self.system, "--name", name, *place, *run])
+        program = program_name(names)
+        self._child_names.update(dict.fromkeys(names, program))
+        named = [word for name in names for word in ("--name", name)]
+        return self._add(program, ["node", self.system, *named, *place, *run])
 
     @property
     def _store_options(self) -> list[str]:
@@ -126,9 +134,13 @@ class Supervisor:
 
     def needed(self, name: str) -> None:
         """Restart a departed process: the system was rolled back to before it left."""
-        child = self._children.get(name)
+        child = self._child(name)
         if child is not None and child.ended and child.process is None:
             child.ended = False
+
+    def _child(self, name: str) -> Child | None:
+        """Return the child of this name, or the one that runs the process of this name."""
+        return self._children.get(self._child_names.get(name, name))
 
     def note_status(self, status: Status) -> None:
         """Remember the newest log entry that the coordinator has reported."""
@@ -143,10 +155,14 @@ class Supervisor:
         coordinator.arguments = _with_options(coordinator.arguments, {_LAST_ENTRY: ""})
 
     def pid(self, name: str) -> int | None:
-        return self._children[name].pid
+        child = self._child(name)
+        assert child is not None, f"there is no child {name}"
+        return child.pid
 
     def starts(self, name: str) -> int:
-        return self._children[name].starts
+        child = self._child(name)
+        assert child is not None, f"there is no child {name}"
+        return child.starts
 
     def kill(self, name: str, signal_number: int = signal.SIGKILL) -> bool:
         """Send a signal to a child; return whether it was running."""

@@ -1,5 +1,6 @@
 """`strobe up`: run a whole system on this machine, and watch it."""
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import msgspec
@@ -53,6 +54,10 @@ def up(
     fork: Annotated[
         bool, typer.Option(help="With --restore: even if output was released since; it then continues in a new file.")
     ] = False,
+    per_process: Annotated[
+        int | None,
+        typer.Option("--per-process", metavar="N", help="Run N processes in each OS process (default: 1)."),
+    ] = None,
     json: JsonOption = False,
 ) -> int:
     """Run a coordinator and every process of a system on this machine, each as an operating-system process.
@@ -75,6 +80,7 @@ def up(
       strobe up examples/bank.py:bank --store ./snapshots
       strobe up system.toml --interval 0.5 --for 60
       strobe up system.toml --restore 000001-00000007 --fork
+      strobe up actors.py:actors --per-process 250
     """
     if fork and restore is None:
         raise UsageError("--fork goes with --restore ID")
@@ -85,18 +91,38 @@ def up(
         check_all(live.system)
     programs = programs_of(live.system)
     ours = [name for name in live.system.processes if name not in programs]
+    alone, shared = shared_programs(ours, per_process, live.hosts)
     options = coordinator_options(live, interval, trace, settings or [])
     url = store or live.store
     # In a thread, so that Ctrl-C works while the store does not respond.
     ask(lambda: refuse_old_output(live.system, url)).result()
     identity = ask(lambda: live_store(url, create, "up", system)).result().header.store
-    with beside_document(json), Supervisor(system, url, ours, options, identity=identity) as supervisor:
+    with beside_document(json), Supervisor(system, url, alone, options, identity=identity, shared=shared) as supervisor:
         session = Session(supervisor, programs, quiet=json)
         status = session.run(seconds, restore, fork)
     if json:
         print_json(status)
     failed = status is not None and (status.halted or any(condition.failed for condition in status.conditions))
     return 1 if session.problem is not None or failed else 0
+
+
+def shared_programs(
+    names: Sequence[str], per_process: int | None, hosts: Mapping[str, str]
+) -> tuple[list[str], list[list[str]]]:
+    """Return the processes that run alone, and those that share programs.
+
+    Processes with the same entry in `hosts` share one. The others are divided in order, `per_process` in each.
+    """
+    if per_process is not None and per_process < 1:
+        raise UsageError(f"--per-process {per_process}: a program runs at least one process")
+    by_host: dict[str, list[str]] = {}
+    for name in names:
+        if name in hosts:
+            by_host.setdefault(hosts[name], []).append(name)
+    rest, size = [name for name in names if name not in hosts], per_process or 1
+    programs = [*by_host.values(), *(rest[at : at + size] for at in range(0, len(rest), size))]
+    alone = [program[0] for program in programs if len(program) == 1]
+    return alone, [program for program in programs if len(program) > 1]
 
 
 def coordinator_options(live: LiveSystem, interval: float | None, trace: str | None, settings: list[str]) -> list[str]:

@@ -16,6 +16,7 @@ from strobe.runtime.messages.verdicts import ERROR, UNDECIDED, ConditionStatus, 
 from strobe.storage.inspection.verification import HOLDS, VIOLATED
 
 SNAPSHOTS_SHOWN = 5
+PROCESSES_SHOWN = 40
 SEEN_MAX = 1024
 """Number of snapshots and epochs remembered as reported; more than a status lists."""
 STARTING_US = 5_000_000
@@ -208,9 +209,19 @@ def _rendered(status: Status, notices: list[str]) -> Any:
     )
     lines = [cell_of(one.blocked, "bold red") for one in status.processes if one.blocked]
     lines += [cell_of(line, "") for line in notices]
+    shown = _most_interesting(status.processes)
+    hidden = len(status.processes) - len(shown)
+    more = [cell_of(f"and {hidden:,} more processes", "")] if hidden else []
     return Group(
-        cell_of(head, "bold"), _processes(status.processes), _snapshots(status), *_conditions(status.conditions), *lines
+        cell_of(head, "bold"), _processes(shown), *more, _snapshots(status), *_conditions(status.conditions), *lines
     )
+
+
+def _most_interesting(processes: list[ProcessStatus]) -> list[ProcessStatus]:
+    """Return as many as a screen can show: first those that do not run as they should."""
+    if len(processes) <= PROCESSES_SHOWN:
+        return processes
+    return sorted(processes, key=lambda one: one.state == "running" and not one.blocked)[:PROCESSES_SHOWN]
 
 
 def _processes(processes: list[ProcessStatus]) -> Any:

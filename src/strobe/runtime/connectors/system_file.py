@@ -19,6 +19,7 @@
                                          # then state = "bank:Account" is the type it captures, for verification
     args = {balance = 200}
     listen = "127.0.0.1:7401"
+    host = "left"                        # `strobe up` runs processes with the same host in one program
     [[channel]]
     from = "a"
     to = "b"
@@ -63,6 +64,7 @@ class ProcessTable(msgspec.Struct, forbid_unknown_fields=True):
     args: dict[str, Any] = {}
     state: str | None = None
     listen: str = "127.0.0.1:0"
+    host: str = ""
 
 
 class ChannelTable(msgspec.Struct, forbid_unknown_fields=True):

@@ -49,7 +49,7 @@ class HealthMonitor:
             if isinstance(member.connection, Connection):  # the node may reconnect
                 member.connection.abort(f"it sent nothing for {now_s - member.last_message_s:.1f} s")
         self._forget_leavers(now_s)
-        self.sessions.send_addresses()
+        self.sessions.address_books.send()
         self._look_at_credit()
         if now_s - self._polled_s < POLL_S:
             return False

@@ -36,6 +36,7 @@ class Member:
         self.pid = register.pid
         self.host = register.host
         self.run = register.run
+        self.shares_program = register.shares_program
         self.connection: Sending | None = None
         self.last_message_s = 0.0
         self.heartbeat: Heartbeat | None = None

@@ -27,6 +27,7 @@ from strobe.protocol.coordinator.messages import (
 )
 from strobe.protocol.coordinator.restart_messages import CannotHandOver, CannotResume, HandedOver, RestartWanted
 from strobe.protocol.values.log_entries import EntryRef
+from strobe.runtime.coordinator.address_books import AddressBooks
 from strobe.runtime.coordinator.control_server import Connection
 from strobe.runtime.coordinator.coordinator import Coordinator
 from strobe.runtime.coordinator.node_registry import Member
@@ -34,7 +35,6 @@ from strobe.runtime.coordinator.snapshot_observer import begun_message
 from strobe.runtime.event_log import ERROR, WARNING
 from strobe.runtime.messages.control import (
     VERSION,
-    AddressBook,
     Blocked,
     Failed,
     FragmentStored,
@@ -64,7 +64,7 @@ class NodeSessions:
         # Everything is being stopped: a node that goes now has not failed.
         self.stopping = False
         self._gone = asyncio.Event()
-        self._addresses_sent: AddressBook | None = None
+        self.address_books = AddressBooks(coordinator.lifecycle, self.members)
 
     def fail(self, error: BaseException) -> None:
         self.coordinator.fail(error)
@@ -236,7 +236,7 @@ class NodeSessions:
         )
         if former is not None and earlier is not None:
             self._end_former(earlier, former, member)
-        self.send_addresses(connection)
+        self.address_books.welcome(member.process)
         for snapshot in coordinator.state.open:
             connection.send(begun_message(coordinator.state, snapshot))
         self.log.emit(
@@ -285,15 +285,6 @@ class NodeSessions:
                 continue
             if process in attempt.view.processes and process not in attempt.arrived:
                 self.members.send(process, RequestRecording(process, snapshot, attempt.begin.view))
-
-    def send_addresses(self, newcomer: Connection | None = None) -> None:
-        """Send the address book to every node if it has changed, and to a newcomer in any case."""
-        book = AddressBook(self.members.addresses(), self.coordinator.lifecycle.membership.everyone)
-        if book != self._addresses_sent:
-            self._addresses_sent = book
-            self.members.broadcast(book)
-        elif newcomer is not None:
-            newcomer.send(book)
 
     # Messages
 
@@ -369,7 +360,7 @@ class NodeSessions:
     def forget(self, process: str) -> None:
         """Remove a process that has left, or was lost before it joined."""
         self.members.remove(process)
-        self.send_addresses()
+        self.address_books.send()
 
     def _failed(self, process: str) -> None:
         membership = self.coordinator.lifecycle.membership

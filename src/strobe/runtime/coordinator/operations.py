@@ -116,6 +116,9 @@ class Operations:
         member = self.coordinator.members.get(process)
         if member is None or not member.connected:
             raise NotNow(f"process {process} is not running, so it cannot hand over its state; start it first")
+        if member.shares_program:
+            problem = f"process {process} cannot leave: it shares its program, pid {member.pid}, with others"
+            raise NotNow(f"{problem}; run it in a program of its own, then let it leave")
         try:
             self.coordinator.handle(LeaveWanted(process))
         except UsageError as error:
@@ -140,6 +143,9 @@ class Operations:
         """Return why a process can never hand over; empty if it can."""
         if self.coordinator.node_settings.trace != "off":
             return "it records a trace"
+        member = self.coordinator.members.get(process)
+        if member is not None and member.shares_program:
+            return "it shares its program with other processes"
         sinks = self.coordinator.system.sinks.items()
         lacking = [name for name, sink in sinks if sink.process == process and type(sink).resume is Sink.resume]
         return f"its sink {lacking[0]} has no `resume`" if lacking else ""

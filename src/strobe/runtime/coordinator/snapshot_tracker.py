@@ -10,6 +10,8 @@ from strobe.runtime.messages.api_documents import ABORTED, COMMITTED, FinishedSn
 from strobe.storage.content.summaries import sizes, state_bytes, written_bytes
 
 FINISHED_KEPT = 32
+PARTS_KEPT = 2048
+"""Maximum number of parts of finished snapshots in a status; older snapshots keep only their summary."""
 
 
 class RecordingSnapshot:
@@ -89,7 +91,15 @@ class SnapshotTracker:
             parts=recording.parts(),
         )
         self.finished.append(finished)
+        self._drop_old_parts()
         return finished
+
+    def _drop_old_parts(self) -> None:
+        kept = 0
+        for finished in reversed(self.finished):
+            kept += len(finished.parts)
+            if kept > PARTS_KEPT and finished is not self.finished[-1]:
+                finished.parts = []
 
     def failing(self) -> list[FinishedSnapshot]:
         """Return the snapshots aborted since the last commit, as far as they are kept, oldest first."""

@@ -5,5 +5,6 @@ each frame exactly once and in order, at the target's `incoming_link`. A connect
 reconnect, both ends agree on the next sequence number in the `handshake`. `codec` is the wire format.
 
 Public: `codec`, `frame_builder.OpenFrame`, `frame_checks.FrameChecks`, `handed_over_ends`, `handshake`,
-`incoming_link.IncomingLink`, `listener.Listener`, `message_decoding`, `outgoing_link.OutgoingLink`.
+`incoming_link.IncomingLink`, `listener.Listener`, `memory_connection.MemoryConnections`, `message_decoding`,
+`outgoing_connection`, `outgoing_link.OutgoingLink`, `receive_buffers`.
 """

@@ -107,8 +107,10 @@ class Rejections:
         self._counts_logged[reason] = self.counts[reason]
 
 
-def set_socket(connection: socket.socket) -> None:
-    """Send small frames at once, and detect a dead peer."""
+def set_socket(connection: socket.socket | None) -> None:
+    """Send small frames at once, and detect a dead peer. An in-memory connection has no socket."""
+    if connection is None:
+        return
     options = [
         (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
         (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),

@@ -40,8 +40,8 @@ from strobe.runtime.links.incoming_link import IncomingLink
 if TYPE_CHECKING:
     from strobe.runtime.links.listener import Listener
 
-# With less room than this, the next read would be short, so the connection takes another buffer.
-ROOM_BYTES_MIN = 32 << 10
+# With less room than an eighth of a buffer, the next read would be short, so the connection takes another one.
+ROOM_SHARE = 8
 
 
 class IncomingConnection(asyncio.BufferedProtocol):
@@ -61,6 +61,7 @@ class IncomingConnection(asyncio.BufferedProtocol):
         "_open",
         "_peer",
         "_position",
+        "_room_bytes_min",
         "_transport",
         "_view",
     )
@@ -76,6 +77,7 @@ class IncomingConnection(asyncio.BufferedProtocol):
         self._buffer = bytearray(HEADER_BYTES + HANDSHAKE_BYTES_MAX)
         self._view = memoryview(self._buffer)
         self._bodies = self._view.toreadonly()
+        self._room_bytes_min = listener.buffers.buffer_bytes // ROOM_SHARE
         self._position = 0
         self._end = 0
 
@@ -112,7 +114,8 @@ class IncomingConnection(asyncio.BufferedProtocol):
         except FrameRejected as rejected:
             self._reject(rejected.reason, rejected.detail)
         else:
-            if needed_bytes > ROOM_BYTES_MIN or len(self._buffer) - self._end < ROOM_BYTES_MIN:
+            room_bytes_min = self._room_bytes_min
+            if needed_bytes > room_bytes_min or len(self._buffer) - self._end < room_bytes_min:
                 self._make_room(needed_bytes)
         if not self._listener.gate.taken() and self._open:
             # Otherwise up to 32 buffers could be read in one event-loop iteration.
@@ -266,9 +269,9 @@ class IncomingConnection(asyncio.BufferedProtocol):
         """Take another buffer if this one has no room for the incomplete frame or for a read of useful size."""
         if self._link is None:
             return
-        size, rest = len(self._buffer), self._end - self._position
+        size, rest, room_bytes_min = len(self._buffer), self._end - self._position, self._room_bytes_min
         # A long frame stays in the buffer made for it: a longer read is not worth copying it.
-        if size - self._position >= needed_bytes and (size - self._end >= ROOM_BYTES_MIN or rest >= ROOM_BYTES_MIN):
+        if size - self._position >= needed_bytes and (size - self._end >= room_bytes_min or rest >= room_bytes_min):
             return
         buffer = self._listener.buffers.take(needed_bytes)
         buffer[:rest] = self._view[self._position : self._end]

@@ -9,7 +9,7 @@ from collections import Counter
 from strobe.runtime.file_descriptors import BACKLOG, UNKNOWN_LINKS_MAX, at_most
 from strobe.runtime.links.handshake import Gate, Rejections
 from strobe.runtime.links.incoming_connection import IncomingConnection
-from strobe.runtime.links.receive_buffers import ReceiveBuffers
+from strobe.runtime.links.receive_buffers import BUFFER_BYTES, ReceiveBuffers
 
 HELLO_TIMEOUT_S = 10.0
 KEPT_BYTES_MAX = 8 << 20
@@ -25,13 +25,14 @@ class Listener:
         rejections: Rejections | None = None,
         hello_timeout_s: float = HELLO_TIMEOUT_S,
         unknown_max: int | None = None,
+        buffer_bytes: int = BUFFER_BYTES,
     ) -> None:
         self.gate = gate
         self.rejections = rejections or Rejections()
         self.hello_timeout_s = hello_timeout_s
         self.unknown_max = at_most(UNKNOWN_LINKS_MAX) if unknown_max is None else unknown_max
         self.port = 0
-        self.buffers = ReceiveBuffers(KEPT_BYTES_MAX)
+        self.buffers = ReceiveBuffers(KEPT_BYTES_MAX, buffer_bytes)
         # Connections without a valid HELLO so far, oldest first; and all open connections.
         self.unknown: dict[IncomingConnection, None] = {}
         self.connections: set[IncomingConnection] = set()
@@ -52,15 +53,24 @@ class Listener:
         rejections: Rejections | None = None,
         hello_timeout_s: float = HELLO_TIMEOUT_S,
         unknown_max: int | None = None,
+        buffer_bytes: int = BUFFER_BYTES,
     ) -> "Listener":
         """Return a listener at `host`:`port`; port 0 takes any free port (see `port`)."""
-        listener = cls(gate, rejections=rejections, hello_timeout_s=hello_timeout_s, unknown_max=unknown_max)
-        loop = asyncio.get_running_loop()
-        listener._server = await loop.create_server(
-            lambda: IncomingConnection(listener), host, port, backlog=at_most(BACKLOG)
+        listener = cls(
+            gate,
+            rejections=rejections,
+            hello_timeout_s=hello_timeout_s,
+            unknown_max=unknown_max,
+            buffer_bytes=buffer_bytes,
         )
+        loop = asyncio.get_running_loop()
+        listener._server = await loop.create_server(listener.accept, host, port, backlog=at_most(BACKLOG))
         listener.port = listener._server.sockets[0].getsockname()[1]
         return listener
+
+    def accept(self) -> IncomingConnection:
+        """Return the protocol of a new connection."""
+        return IncomingConnection(self)
 
     async def close(self) -> None:
         """Stop listening and drop every connection."""

@@ -1,6 +1,7 @@
 """One connection of an `OutgoingLink`: sends the HELLO, and reads the target's answer and credit."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, cast
 
 from strobe.runtime.links.codec import (
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from strobe.runtime.links.outgoing_link import OutgoingLink
 
 WELCOME_TIMEOUT_S = 10.0
+
+Connect = Callable[[Callable[[], asyncio.Protocol], str, int], Awaitable[object]]
+"""Opens a connection to a host and port, for the protocol that the callable returns."""
 
 
 class OutgoingConnection(asyncio.Protocol):

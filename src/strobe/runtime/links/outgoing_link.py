@@ -27,7 +27,7 @@ from strobe.runtime.links.codec import (
 )
 from strobe.runtime.links.handed_over_ends import SendingEnd
 from strobe.runtime.links.handshake import OF_ANOTHER_NODE, Rejections, logger
-from strobe.runtime.links.outgoing_connection import OutgoingConnection
+from strobe.runtime.links.outgoing_connection import Connect, OutgoingConnection
 from strobe.runtime.settings import NodeSettings
 
 CONNECT_TIMEOUT_S = 10.0
@@ -48,7 +48,7 @@ class OutgoingLink:
     """The source's end of one channel in one epoch.
 
     `on_room` is called when the link is no longer `full`; `on_refused`, with the channel and the reason, when the
-    target has refused it permanently.
+    target has refused it permanently. `connect` opens connections; by default they are TCP.
     """
 
     def __init__(
@@ -58,6 +58,7 @@ class OutgoingLink:
         on_room: Callable[[], None] | None = None,
         on_refused: Callable[[str, str], None] | None = None,
         rejections: Rejections | None = None,
+        connect: Connect | None = None,
     ) -> None:
         self.hello = hello
         self.channel = hello.channel
@@ -90,7 +91,9 @@ class OutgoingLink:
         self._attempt: OutgoingConnection | None = None
         self._address: tuple[str, int] | None = None
         self._wake = asyncio.Event()
-        self._now_s = asyncio.get_running_loop().time
+        loop = asyncio.get_running_loop()
+        self._now_s = loop.time
+        self._open: Connect = connect or loop.create_connection
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -358,11 +361,10 @@ class OutgoingLink:
 
     async def _connect(self, connection: OutgoingConnection, host: str, port: int) -> None:
         """Open `connection` and wait until it has ended."""
-        loop = asyncio.get_running_loop()
         self._attempt = connection
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                await loop.create_connection(lambda: connection, host, port)
+                await self._open(lambda: connection, host, port)
             await connection.gone.wait()
         except Exception as error:  # noqa: BLE001 -- retry after any error, even a missing thread for the name lookup
             logger.debug("channel %s: %s:%d cannot be reached: %s", self.channel, host, port, error)

@@ -7,21 +7,24 @@ memory.
 from collections import deque
 
 BUFFER_BYTES = 256 << 10
+SMALL_BUFFER_BYTES = 16 << 10
+"""For the processes of a program with many: each of their channels holds a buffer, also while it is idle."""
 
 
 class ReceiveBuffers:
     """Hands out buffers, and takes them back even if frames still refer to them."""
 
-    __slots__ = ("_kept", "_kept_bytes", "kept_bytes_max")
+    __slots__ = ("_kept", "_kept_bytes", "buffer_bytes", "kept_bytes_max")
 
-    def __init__(self, kept_bytes_max: int) -> None:
+    def __init__(self, kept_bytes_max: int, buffer_bytes: int = BUFFER_BYTES) -> None:
+        self.buffer_bytes = buffer_bytes
         self.kept_bytes_max = kept_bytes_max
         self._kept: deque[bytearray] = deque()
         self._kept_bytes = 0
 
     def take(self, bytes_min: int) -> bytearray:
         """Return an unreferenced buffer of at least `bytes_min` bytes."""
-        bytes_min = max(bytes_min, BUFFER_BYTES)
+        bytes_min = max(bytes_min, self.buffer_bytes)
         # The oldest buffer is most likely free: messages are received in order.
         while self._kept and _is_free(self._kept[0]):
             buffer = self._kept.popleft()

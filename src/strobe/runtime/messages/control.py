@@ -9,6 +9,7 @@ are ever decoded; every other type is refused by name. The type of each field bo
 import asyncio
 import struct
 from contextlib import suppress
+from functools import lru_cache
 from typing import Annotated, Any
 
 import msgspec
@@ -16,7 +17,7 @@ import msgspec
 from strobe.errors import UNREADABLE, TransportError, UsageError
 from strobe.names import Name, in_words, shown
 from strobe.plain_text import shortened
-from strobe.protocol import ChannelSpec, SnapshotId
+from strobe.protocol import ChannelSpec, SnapshotId, View
 from strobe.protocol.coordinator.messages import (
     CannotRestore,
     Counts,
@@ -81,7 +82,7 @@ class Register(msgspec.Struct, frozen=True):
     it before, if any: it accepts no other. `run` is the same for all instances that one supervisor restarts: if the
     process left in that run, none of them joins again. `term` is the highest term of a coordinator that has admitted
     it. `newest` is the newest log entry that a coordinator has named to it: a log without that entry has another
-    history than its state.
+    history than its state. A process that `shares_program` with others ends only with them.
     """
 
     version: Count
@@ -98,6 +99,7 @@ class Register(msgspec.Struct, frozen=True):
     run: Word = ""
     term: Count = 0
     newest: EntryRef | None = None
+    shares_program: bool = False
 
 
 class Welcome(msgspec.Struct, frozen=True):
@@ -125,9 +127,9 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class AddressBook(msgspec.Struct, frozen=True):
-    """The address of each process of the system; sent to every node whenever it changes.
+    """The addresses of the peers of a node's process; sent to the node whenever they change.
 
-    `members` are all processes that have not left, including those whose address is not known yet.
+    `members` are the peers that have not left, including those whose address is not known yet.
     """
 
     addresses: Addresses
@@ -310,10 +312,11 @@ def unpack(body: bytes, known: dict[str, Any]) -> Any:
         kind = known.get(name)
         if kind is None:
             raise TransportError(f"a control message of the unknown type {shown(name)}")
-        message = msgspec.msgpack.decode(fields, type=kind)
-        if isinstance(message, InstallView | RestoreState):
-            message.view.check()
-        return message
+        raw_kind = _RAW_VIEWS.get(kind)
+        if raw_kind is None:
+            return msgspec.msgpack.decode(fields, type=kind)
+        raw = msgspec.structs.asdict(msgspec.msgpack.decode(fields, type=raw_kind))
+        return kind(**raw | {"view": _view(bytes(raw["view"]))})
     except (*UNREADABLE, UsageError) as error:
         raise TransportError(f"a control message that cannot be read: {in_words(error)}") from error
 
@@ -321,6 +324,26 @@ def unpack(body: bytes, known: dict[str, Any]) -> Any:
 def running_text(call: str, running_s: float) -> str:
     """Return `Branch.receive() of b at bank.py:26 has been running for 5.0 s`."""
     return f"{shortened(call, TEXT_MAX)} has been running for {running_s:.1f} s"
+
+
+@lru_cache(maxsize=1)
+def _view(raw: bytes) -> View:
+    """Return the view, checked. Every process of a program receives the same one, and it may be large."""
+    view = msgspec.msgpack.decode(raw, type=View)
+    view.check()
+    return view
+
+
+def _with_raw_view(kind: Any) -> Any:
+    """Return `kind` with a view that is not decoded yet."""
+    fields = [
+        (field.name, msgspec.Raw if field.name == "view" else field.type, *([] if field.required else [field.default]))
+        for field in msgspec.structs.fields(kind)
+    ]
+    return msgspec.defstruct(kind.__name__, fields)
+
+
+_RAW_VIEWS: dict[Any, Any] = {kind: _with_raw_view(kind) for kind in (InstallView, RestoreState)}
 
 
 async def hang_up(writer: asyncio.StreamWriter) -> None:

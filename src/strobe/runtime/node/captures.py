@@ -28,7 +28,7 @@ from strobe.runtime.node.external_io import ExternalIO
 from strobe.runtime.node.fragment_writer import Base, Capture, FragmentWriter
 from strobe.runtime.node.recording_memory import Recordings
 from strobe.runtime.node.scheduling import EventScheduler
-from strobe.runtime.node.writer_thread import WriterThread
+from strobe.runtime.program.writer_thread import WriterThread
 from strobe.runtime.recovery.fragment_loader import Restored
 from strobe.runtime.settings import NodeSettings
 from strobe.runtime.tracing.recorder import Tracer

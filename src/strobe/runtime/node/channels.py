@@ -2,12 +2,14 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from strobe.protocol import ChannelSpec, Endpoint
 from strobe.protocol.values.view import upstream_of
 from strobe.runtime.links.codec import Hello, Refusal
 from strobe.runtime.links.handed_over_ends import ReceivingEnd, SendingEnd
 from strobe.runtime.links.incoming_link import IncomingLink
+from strobe.runtime.links.outgoing_connection import Connect
 from strobe.runtime.links.outgoing_link import OutgoingLink
 from strobe.runtime.node.application import Application
 from strobe.runtime.node.outbox import Outbox
@@ -30,6 +32,7 @@ class Channels:
         scheduler: EventScheduler,
         application: Application,
         tracer: Tracer | None,
+        connect: Connect,
     ) -> None:
         self.incoming_links: dict[tuple[str, int], IncomingLink] = {}
         self._system = system
@@ -39,6 +42,7 @@ class Channels:
         self._scheduler = scheduler
         self._application = application
         self._tracer = tracer
+        self._connect = connect
         self._targets: dict[str, str] = {}
         self._addresses: Mapping[str, tuple[str, int]] = {}
         self._handed_over = False
@@ -132,7 +136,8 @@ class Channels:
             channel=spec.id,
             incarnation=spec.incarnation,
         )
-        return OutgoingLink(hello, self._settings, lambda: self.has_room(spec.id), self._refused)
+        room = partial(self.has_room, spec.id)
+        return OutgoingLink(hello, self._settings, room, self._refused, connect=self._connect)
 
     def _refused(self, channel: str, reason: str) -> None:
         logger.warning("channel %s was refused: %s", channel, reason)

@@ -12,7 +12,7 @@ from strobe.outside import Sink, Source
 from strobe.protocol import LocalState
 from strobe.runtime.node.application import SLICE_S, Application
 from strobe.runtime.node.scheduling import EventScheduler
-from strobe.runtime.node.writer_thread import WriterThread
+from strobe.runtime.program.writer_thread import WriterThread
 from strobe.runtime.recovery.fragment_loader import Restored
 from strobe.runtime.restarts.document import ResumedProcess
 from strobe.user_code import RAISED, explain

@@ -23,7 +23,7 @@ from strobe.protocol.coordinator.messages import RecordingFailed, SnapshotStarte
 from strobe.protocol.values.fragment import KEYED
 from strobe.protocol.values.log_entries import BlobRef, ProcessRecord, Section
 from strobe.runtime.messages.control import FragmentStored, SnapshotBegun
-from strobe.runtime.node.writer_thread import GilYield, WriterThread
+from strobe.runtime.program.writer_thread import WriterThread
 from strobe.storage.content.blobs import Blobs, BlobWriter
 from strobe.storage.content.frames_blob import pack_frames
 from strobe.storage.content.keyed_state_blobs import takes_delta
@@ -102,13 +102,12 @@ class FragmentWriter:
         self._delta_chain_max = delta_chain_max
         self._prepare_output = prepare_output
         self._frames_stored = frames_stored
-        self._gil_yield = GilYield()
 
     async def write(self, capture: Capture, begun: SnapshotBegun, base: Base | None) -> ProcessRecord:
         """Write everything durably, the state as a delta on `base` if possible. Return the record of the process."""
         state, deltas = await self._write_state(capture, begun.position, base)
         fragment = await capture.fragment
-        with self._gil_yield:
+        with self._writer.gil_yield:
             frames, sections = await self._write_frames(capture, begun.position)
             await self._prepare_output(capture.sinks)
         captured = capture.captured
@@ -140,10 +139,10 @@ class FragmentWriter:
         if capture.frozen is None:
             reusable = {ref.blake3: ref for ref in (base.record.state,)} if base is not None else {}
             write = partial(_write_blob, begin=begin, data=capture.data, reusable=reusable)
-            with self._gil_yield:
+            with self._writer.gil_yield:
                 return await self._writer.with_blobs(write), ()
         since = self._delta_since(capture.frozen, base)
-        with self._gil_yield:
+        with self._writer.gil_yield:
             written = await self._write_frozen(capture.frozen, begin, since)
         if base is None or since is None:
             return written, ()

@@ -12,6 +12,7 @@ from strobe.runtime.messages.control import ChannelReport, Heartbeat
 from strobe.runtime.node.application import Application
 from strobe.runtime.node.timeline import Timeline
 from strobe.runtime.node_watchdog import NodeWatchdog
+from strobe.runtime.program.shared_parts import SharedParts
 from strobe.runtime.retry import RetryLoop
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -28,6 +29,7 @@ class MeasuredHost(Protocol):
     rejected: Mapping[str, int]
     claims: int
     watchdog: NodeWatchdog
+    parts: SharedParts
 
 
 def measure(host: MeasuredHost) -> Heartbeat:
@@ -35,7 +37,9 @@ def measure(host: MeasuredHost) -> Heartbeat:
     timeline = host.timeline
     # During a restore there is no position: reporting one would look like a jump.
     epoch, position = (host.epoch, host.application.position) if timeline is not None else (0, 0)
-    common = (host.name, epoch, position, time.process_time(), _memory_bytes())
+    # Of its program, the process reports its share, so that the sum over all processes is right.
+    programs = host.parts.processes
+    common = (host.name, epoch, position, time.process_time() / programs, _memory_bytes() // programs)
     rejected, blocked = dict(host.rejected), host.watchdog.blocked
     if timeline is None:
         return Heartbeat(

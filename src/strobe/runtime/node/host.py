@@ -5,7 +5,6 @@ new ──Register──► welcome ──RestoreState──► running ──Re
 """
 
 import asyncio
-import gc
 import logging
 import math
 import socket
@@ -41,8 +40,8 @@ from strobe.runtime.node.link_gate import LinkGate
 from strobe.runtime.node.node_registration import NodeRegistration
 from strobe.runtime.node.output_release import OutputRelease
 from strobe.runtime.node.timeline import Timeline
-from strobe.runtime.node.writer_thread import WriterThread
 from strobe.runtime.node_watchdog import NodeWatchdog
+from strobe.runtime.program.shared_parts import SharedParts
 from strobe.runtime.recovery.fragment_loader import Restored, Unrestorable
 from strobe.runtime.restarts.document import HandOverUnusable
 from strobe.runtime.restarts.handing_over import HandingOver
@@ -61,7 +60,7 @@ Signer = Callable[[str, View, str, ProcessRecord], ProcessRecord]
 
 
 class Host:
-    """Everything around one process. `run` returns the exit code."""
+    """Everything around one process, which may share `parts` with others. `run` returns the exit code."""
 
     def __init__(
         self,
@@ -76,6 +75,7 @@ class Host:
         store_id: str = "",
         sign: Signer | None = None,
         run: str = "",
+        parts: SharedParts | None = None,
     ) -> None:
         self.name = name
         self.application = application
@@ -94,10 +94,12 @@ class Host:
         self.rejected: Mapping[str, int] = {}
         self.claims = 0
         self.hand_over = HandingOver(self)
-        self.writer = WriterThread(name)
+        self.parts = parts or SharedParts(name)
+        self.writer = self.parts.writer
+        self.answered = asyncio.Event()
         self.retry = RetryLoop(name)
-        self._origins = OriginLoader(name, system, self.writer, self.retry, application)
-        self._registration = NodeRegistration(name, system, self.sinks, store_id, run, application.may_exit)
+        self._origins = OriginLoader(name, system, self.writer, self.retry, application, self.parts.find)
+        self._registration = NodeRegistration(name, system, self.parts, self.sinks, store_id, run, application.may_exit)
         self._listen = listen
         # A node that listens on all interfaces advertises its host name.
         self._advertise = advertise or (socket.gethostname() if is_anywhere(listen[0]) else listen[0])
@@ -126,10 +128,11 @@ class Host:
         self._listener = await self._open_listener()
         self.rejected = self._listener.rejected
         self._port = self._listener.port
+        self.parts.connections.add((self._advertise, self._port), self._listener)
         self._link.start()
         heartbeats = loop.create_task(self._send_heartbeats())
         try:
-            with self.watchdog.watching():
+            with self.parts.watching(self.watchdog.watching):
                 return await self._done
         finally:
             heartbeats.cancel()
@@ -137,20 +140,19 @@ class Host:
 
     async def _open_listener(self) -> Listener:
         try:
-            return await Listener.open(*self._listen, gate=LinkGate(self))
+            return await Listener.open(*self._listen, gate=LinkGate(self), buffer_bytes=self.parts.buffer_bytes)
         except OSError as error:
-            place = print_address(*self._listen)
-            raise TransportError(
-                f"process {self.name} cannot listen at {place}: {error.strerror or error}; free it, or choose another: "
-                "--listen"
-            ) from error
+            problem = f"cannot listen at {print_address(*self._listen)}: {error.strerror or error}"
+            raise TransportError(f"process {self.name} {problem}; free it, or choose another: --listen") from error
 
     async def _close(self) -> None:
         self._end_timeline()
         if self._listener is not None:
+            self.parts.connections.remove((self._advertise, self._port))
             await self._listener.close()
         await self._link.close()
-        await self.writer.close()
+        if self.parts.alone:
+            await self.writer.close()
 
     def end(self, code: int) -> None:
         if self._done is not None and not self._done.done():
@@ -198,6 +200,7 @@ class Host:
 
     def handle(self, order: Any) -> None:
         """Handle one message of the coordinator."""
+        self.answered.set()
         try:
             self._dispatch(order)
         except RAISED as error:  # after any error this process cannot go on
@@ -293,7 +296,7 @@ class Host:
         try:
             restored = await self._origins.load(order, self._registration.instance)
             # The previous timeline held buffers in reference cycles, too few for a garbage collection soon.
-            await self.writer.run(gc.collect)
+            await self.parts.collect_garbage()
             origin = restored.origin if restored is not None else "its beginning"
             logger.info("process %s begins epoch %d from %s", self.name, self.epoch, origin)
             view = begins_in(order, restored)

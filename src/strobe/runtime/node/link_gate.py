@@ -9,6 +9,7 @@ from strobe.runtime.links.codec import FrameRejected, Hello, Refusal
 from strobe.runtime.links.handshake import refuse_hello
 from strobe.runtime.links.incoming_link import IncomingLink
 from strobe.runtime.node.timeline import Timeline
+from strobe.runtime.program.shared_parts import SharedParts
 from strobe.user_code import RAISED
 
 
@@ -18,6 +19,7 @@ class GateHost(Protocol):
     system: str
     epoch: int
     timeline: Timeline | None
+    parts: SharedParts
 
     def fail(self, error: BaseException) -> None:
         """End the node."""
@@ -66,7 +68,7 @@ class LinkGate:
 
     def take_view(self, incoming_link: IncomingLink, view: View, sent_count: int) -> None:
         try:
-            self._timeline.take_view(incoming_link, view, sent_count)
+            self._timeline.take_view(incoming_link, self._host.parts.shared_view(view), sent_count)
         except FrameRejected:
             raise
         except RAISED as error:

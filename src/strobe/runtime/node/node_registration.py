@@ -7,9 +7,9 @@ import socket
 
 from strobe.outside import Sink
 from strobe.process import System
-from strobe.protocol.process.first_view import first_view
 from strobe.protocol.values.log_entries import EntryRef
 from strobe.runtime.messages.control import VERSION, Register, Welcome
+from strobe.runtime.program.shared_parts import SharedParts
 from strobe.user_code import RAISED, explain, is_failure
 
 logger = logging.getLogger("strobe.node")
@@ -23,14 +23,22 @@ class NodeRegistration:
     """
 
     def __init__(
-        self, name: str, system: System, sinks: dict[str, Sink], store_id: str, run: str, may_exit: bool
+        self,
+        name: str,
+        system: System,
+        parts: SharedParts,
+        sinks: dict[str, Sink],
+        store_id: str,
+        run: str,
+        may_exit: bool,
     ) -> None:
         self.belongs_to = store_id
         # The newest log entry that a coordinator has named.
         self.newest: EntryRef | None = None
         self._name = name
         self._protocol = system.protocol
-        self._channels = tuple(spec for spec in first_view(system).channels if name in (spec.source, spec.target))
+        self._channels = parts.channels_of(name, system)
+        self._shares_program = not parts.alone
         self._sinks = sinks
         self._run = run
         self._may_exit = may_exit
@@ -58,6 +66,7 @@ class NodeRegistration:
             self._run,
             self._term if self.belongs_to else 0,  # terms of another system are not comparable
             self.newest if epoch and self.belongs_to else None,
+            self._shares_program,
         )
 
     def _released(self, name: str, sink: Sink) -> int | None:

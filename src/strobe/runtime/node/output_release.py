@@ -9,7 +9,7 @@ from strobe.errors import UsageError
 from strobe.handlers import call
 from strobe.outside import Sink
 from strobe.protocol.coordinator.messages import Dismiss, Released
-from strobe.runtime.node.writer_thread import WriterThread
+from strobe.runtime.program.writer_thread import WriterThread
 from strobe.runtime.retry import RetryLoop
 from strobe.user_code import RAISED, is_failure
 

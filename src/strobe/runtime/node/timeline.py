@@ -60,7 +60,7 @@ from strobe.runtime.node.fragment_writer import Capture
 from strobe.runtime.node.inbox import QueuedItem
 from strobe.runtime.node.outbox import Outbox
 from strobe.runtime.node.scheduling import ITEMS_MAX, EventScheduler, TimelinePort
-from strobe.runtime.node.writer_thread import WriterThread
+from strobe.runtime.program.shared_parts import SharedParts
 from strobe.runtime.recovery.fragment_loader import Restored, becoming
 from strobe.runtime.restarts.document import HandOverDocument, ResumedProcess, encode_state
 from strobe.runtime.restarts.origin import Origin, endpoint_of
@@ -79,7 +79,7 @@ class TimelineHost(Protocol):
     message_types: MessageTypes
     sources: dict[str, Source]
     sinks: dict[str, Sink]
-    writer: WriterThread
+    parts: SharedParts
 
     def send(self, message: msgspec.Struct) -> None:
         """Send a message to the coordinator."""
@@ -103,7 +103,7 @@ class Timeline:
         restored: Origin,
         tracer: Tracer | None,
     ) -> None:
-        settings, application = host.settings, host.application
+        settings, application, writer = host.settings, host.application, host.parts.writer
         self.name = host.name
         self.system = host.system
         self.epoch = epoch
@@ -112,7 +112,7 @@ class Timeline:
         begun = restored if isinstance(restored, Restored) else None
         self.protocol = endpoint_of(host.protocol, host.name, view, epoch, restored)
         self.arrivals = FrameChecks(self.protocol)
-        self.busy_poller = BusyPoller(settings.spin_s)
+        self.busy_poller = BusyPoller(host.parts.spin_s(settings))
         self.bound = EventBound(host.name, settings.event_bytes_max, application.event)
         self.outbox = Outbox(host.name, self.protocol, settings, host.message_types, self.bound)
         if tracer is not None:
@@ -121,7 +121,7 @@ class Timeline:
         self.scheduler = EventScheduler(application, self.outbox, open_captures, host.fail, self.protocol.overtakes)
         self.inbox = self.scheduler.inbox
         self.external_io = ExternalIO(
-            host.sources, host.sinks, application, self.scheduler, host.writer, self.bound, settings.sink_bytes_max
+            host.sources, host.sinks, application, self.scheduler, writer, self.bound, settings.sink_bytes_max
         )
         self.captures = Captures(
             open_captures,
@@ -130,7 +130,7 @@ class Timeline:
             application,
             self.scheduler,
             self.external_io,
-            host.writer,
+            writer,
             tracer,
             send=host.send,
             dispatch=self.dispatch,
@@ -140,7 +140,9 @@ class Timeline:
         )
         self.recordings = self.captures.recordings
         self.barriers = Alignment(settings, self.protocol, self.scheduler, self.recordings, self.dispatch)
-        self.channels = Channels(host.system, self.protocol, settings, self.outbox, self.scheduler, application, tracer)
+        self.channels = Channels(
+            host.system, self.protocol, settings, self.outbox, self.scheduler, application, tracer, host.parts.connect
+        )
         self.effects = Effects(
             self.protocol,
             application,

@@ -1,6 +1,6 @@
 """Loads and checks one process's part of a complete snapshot (R1, E9)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -61,25 +61,34 @@ class Restored(msgspec.Struct):
         return f"{self.snapshot}, with its state migrated from version {self.record.state_version} to {self.version}"
 
 
+Find = Callable[[Store, str, EntryRef | None], tuple[str, Manifest]]
+
+
 def load_part(
-    store: Store, snapshot: str, commit: EntryRef | None, process: str, example: Any, decode: Decode
+    store: Store,
+    snapshot: str,
+    commit: EntryRef | None,
+    process: str,
+    example: Any,
+    decode: Decode,
+    find: Find,
 ) -> Restored:
     """Read the part of `process` from the store, with every byte verified. Its `commit` is searched for if not given.
 
     `example` is a state as the process captures it now; `decode` decodes its messages. Both must fit before anything is
-    changed.
+    changed. `find` reads the manifest.
     """
     try:
-        return _load(store, *_find(store, snapshot, commit), process, example, decode)
+        return _load(store, *find(store, snapshot, commit), process, example, decode)
     except StoreCorrupt:
         if commit is None:
             raise
     # An older copy of the store lacks the snapshot. It may be in its place, or may have been for a moment.
     store.require_present(commit)
-    return _load(store, *_find(store, snapshot, commit), process, example, decode)
+    return _load(store, *find(store, snapshot, commit), process, example, decode)
 
 
-def _find(store: Store, snapshot: str, commit: EntryRef | None) -> tuple[str, Manifest]:
+def find(store: Store, snapshot: str, commit: EntryRef | None) -> tuple[str, Manifest]:
     """Return the id and manifest of a complete snapshot from its `commit`; without that, the whole log is read."""
     if commit is None:
         identity = store.resolve(snapshot)

@@ -8,7 +8,7 @@ from strobe.protocol import Endpoint, View
 from strobe.protocol.coordinator.messages import InstallView, RestoreState
 from strobe.protocol.coordinator.restart_messages import Resume
 from strobe.protocol.process.endpoint_state import resumed_endpoint
-from strobe.runtime.recovery.fragment_loader import Restored, load_part, new_endpoint
+from strobe.runtime.recovery.fragment_loader import Find, Restored, load_part, new_endpoint
 from strobe.runtime.restarts.document import ResumedProcess
 from strobe.runtime.restarts.handing_over import StoreAccess, load_hand_over
 from strobe.runtime.retry import RetryLoop
@@ -28,10 +28,13 @@ class IdleProgram(Protocol):
 
 
 class OriginLoader:
-    """Loads the state of process `name`, in the thread of `writer`, with retries after transient failures."""
+    """Loads the state of process `name`, in the thread of `writer`, with retries after transient failures.
+
+    `find` reads the manifest of a snapshot.
+    """
 
     def __init__(
-        self, name: str, system: System, writer: StoreAccess, retry: RetryLoop, application: IdleProgram
+        self, name: str, system: System, writer: StoreAccess, retry: RetryLoop, application: IdleProgram, find: Find
     ) -> None:
         self._name = name
         self._protocol = system.protocol
@@ -39,6 +42,7 @@ class OriginLoader:
         self._writer = writer
         self._retry = retry
         self._application = application
+        self._find = find
 
     async def load(self, order: BeginOrder, instance: str) -> Origin:
         """Return what `order` names. `instance` is this run of the program, which claims a hand-over."""
@@ -57,7 +61,7 @@ class OriginLoader:
 
     def _restore(self, store: Store, order: RestoreState, example: Any) -> Restored:
         assert order.restored is not None, "otherwise there is nothing to load"
-        return load_part(store, order.restored, order.commit, self._name, example, self._decode)
+        return load_part(store, order.restored, order.commit, self._name, example, self._decode, self._find)
 
     def _resume(self, store: Store, order: Resume, instance: str, example: Any) -> ResumedProcess:
         ref, epoch, protocol = order.hand_over, order.epoch, self._protocol

@@ -98,6 +98,8 @@ def test_its_log_is_one_json_object_per_line_on_request():
         ([BANK, "--name", "a", "--listen", "127.0.0.1:99999"], "--listen"),
         ([BANK, "--name", "a", "--key", "no-such-key"], "no-such-key"),
         ([BANK], "missing option '--name'"),
+        ((BANK, "--name", "a", "--name", "a"), "--name a is given twice"),
+        ((BANK, "--name", "a", "--name", "b", "--listen", "127.0.0.1:7401"), "each of 2 processes needs a port"),
     ],
 )
 def test_bad_input_is_refused(loggers, words, part):

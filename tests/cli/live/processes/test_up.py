@@ -1,5 +1,6 @@
 """`strobe up` as its user sees it."""
 
+import json
 import os
 import select
 import signal
@@ -170,7 +171,7 @@ def test_programs_with_their_own_loop_are_left_to_the_user(tmp_path, monkeypatch
 
     class Fake(Supervisor):
         def start(self, before_nodes):
-            seen["names"] = self._names
+            seen["programs"] = self._programs
             self.listen = "127.0.0.1:7"
             self.client = SimpleNamespace(api="127.0.0.1:8", status=lambda: status_of(halted="enough"))
 
@@ -179,7 +180,7 @@ def test_programs_with_their_own_loop_are_left_to_the_user(tmp_path, monkeypatch
 
     monkeypatch.setattr("strobe.cli.live.up.Supervisor", Fake)
     result = run("up", REPOSITORY / "examples" / "own_loop.toml", "--store", tmp_path / "store", "--create")
-    assert seen["names"] == ["till"]
+    assert seen["programs"] == [("till",)]
     assert (
         "shop is a program with its own event loop: start it yourself; its coordinator is 127.0.0.1:7\n" in result.err
     )
@@ -297,6 +298,27 @@ def test_the_table_fits_a_terminal_of_any_width(columns):
     lines = [Text.from_ansi(line).plain for line in console.file.getvalue().splitlines()]
     assert all(len(line) <= columns for line in lines)
     assert any(line.startswith("p") for line in lines)
+
+
+def test_a_table_of_many_processes_shows_first_those_that_do_not_run():
+    console = Console(file=StringIO(), width=80, force_terminal=True)
+    many = [process_of(f"p{number:03}", "running") for number in range(100)]
+    console.print(_rendered(status_of(processes=[*many, process_of("lost", "missing")]), []))
+    shown = Text.from_ansi(console.file.getvalue()).plain
+    assert len(shown.splitlines()) < 60
+    assert all(word in shown for word in ("lost", "p000", "and 61 more processes"))
+
+
+def test_per_process_runs_several_processes_in_each_program(tmp_path):
+    """The bank has four processes: with two in each program there are two process ids."""
+    done = run_apart(
+        *("up", BANK, "--store", tmp_path / "store", "--create", "--per-process", "2", "--for", "0.5", "--json")
+    )
+    assert done.code == 0, done.err
+    processes = json.loads(done.out)["processes"]
+    assert len({process["pid"] for process in processes}) == (len(processes) + 1) // 2
+    logs = {path.name for path in (tmp_path / "store" / "run" / "log").glob("*+1.log")}
+    assert logs == {f"{processes[0]['name']}+1.log", f"{processes[2]['name']}+1.log"}
 
 
 def test_events_are_not_cut_off_on_a_narrow_terminal():

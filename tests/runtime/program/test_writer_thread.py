@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from tests.runtime.link_ends import run, until
 
-from strobe.runtime.node import writer_thread
-from strobe.runtime.node.writer_thread import MOMENT_S, GilYield
+from strobe.runtime.program import writer_thread
+from strobe.runtime.program.writer_thread import MOMENT_S, GilYield
 
 
 @pytest.fixture

@@ -33,6 +33,8 @@ class WriterThread:
     """Runs jobs in the order of submission."""
 
     def __init__(self, name: str) -> None:
+        # Entered while one of its jobs is awaited; one for all who use the thread, since it makes the event loop sleep.
+        self.gil_yield = GilYield()
         self._store = ("", "")
         self._blobs: Blobs | None = None
         self.thread = 0
