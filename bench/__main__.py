@@ -17,6 +17,7 @@ RESULTS = Path(__file__).parent / "results.json"
 ROOMS = {
     "simulator": "simulation",
     "scale": "simulation",
+    "self_check": "simulation",
     "explorer": "simulation",
     "proof": "causality",
     "keyed": "live",
