@@ -114,7 +114,8 @@ class Tally(msgspec.Struct):
         self.aborted += world.aborted
         self.retried += world.retried
         self.injected.update(world.injected)
-        self.unchecked = ["conservation"] if world.system.conserved is None else []
+        declares = world.system.conserved is not None or world.system.invariants
+        self.unchecked = [] if declares else ["conservation"]
         self.checkers = [checker.name for checker in world.checkers if checker.applies_to(world)]
         if world.violations:
             self.violations = world.violations
@@ -263,7 +264,7 @@ def _print(plan: SimulationPlan, tally: Tally) -> None:
     else:
         print_wrapped(f"checkers   {len(tally.checkers)} passed: {', '.join(tally.checkers)}", _INDENT)
         if tally.unchecked:
-            print_line(f"{_INDENT}conservation was not checked: the system has no function `conserved`")
+            print_line(f"{_INDENT}conservation was not checked: the system has neither `conserved` nor `invariants`")
 
 
 def _faults_text(injected: Mapping[str, int]) -> str:

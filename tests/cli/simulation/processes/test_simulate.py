@@ -88,7 +88,15 @@ def test_an_unchecked_property_is_reported(here):
     result = simulate(here, "mine = pair(Counter)")
     assert result.code == 0
     assert "8 passed" in result.out
-    assert "conservation was not checked" in result.out
+    assert "conservation was not checked: the system has neither `conserved` nor `invariants`" in result.out
+
+
+@pytest.mark.parametrize("declared", ["invariants=['a.count >= 0']", "conserved=lambda states, messages: 0"])
+def test_a_system_with_an_invariant_or_a_conserved_value_has_nothing_unchecked(here, declared):
+    result = simulate(here, f"mine = pair(Counter, {declared})")
+    assert result.code == 0
+    assert "9 passed" in result.out
+    assert "was not checked" not in result.out
 
 
 def test_the_same_seed_gives_the_same_run(here):
