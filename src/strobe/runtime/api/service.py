@@ -61,6 +61,7 @@ class CoordinatorService:
                 self.metrics.judged,
             )
             self.metrics.declare(self.judgement.conditions)
+            coordinator.on_successor = self.judgement.judge.reload
         coordinator.on_halt = lambda report: self.stop(report, 1, halted=True)
         self._control = ControlServer(self.sessions)
         self._wants_http = http

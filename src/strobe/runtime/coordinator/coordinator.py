@@ -134,8 +134,9 @@ class Coordinator:
         self.refusal: str | None = None
         self.halted: str | None = None
         self.started_us = self.clock.now_us()
-        # Called with each finished snapshot, and with the report when the system is halted.
+        # Called with each finished snapshot, when a successor takes over, and with the report of a halt.
         self.on_finished: Callable[[FinishedSnapshot], None] = lambda finished: None
+        self.on_successor: Callable[[], None] = lambda: None
         self.on_halt: Callable[[str], None] = lambda report: None
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[int] = self._loop.create_future()
@@ -336,6 +337,7 @@ class Coordinator:
                 self.members.send(effect.process, msgspec.structs.replace(effect, commit=commit, newest=newest))
             case Resume():
                 self.members.send(effect.process, msgspec.structs.replace(effect, newest=self.store.durable_entry))
+                self.on_successor()
             case _:
                 self.members.send(effect.process, effect)
 

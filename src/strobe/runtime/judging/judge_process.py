@@ -6,6 +6,9 @@ snapshot that commits while another is judged waits. If a third commits meanwhil
 The answer comes one condition at a time. The judge itself ends a function that takes too long; if it cannot, because
 the function runs in C, it is killed. After a kill or a crash, the verdicts so far count. The condition that was being
 evaluated then comes last in each question, so that the others are judged.
+
+After a planned restart of a process, its program may be another one. Then the judge is replaced before the next
+question.
 """
 
 import asyncio
@@ -64,6 +67,8 @@ class Judge:
         self._on_skip = on_skip
         self._next: Question | None = None
         self._asking = False
+        # Whether the process has an old program, and whether the program may have changed since the start.
+        self._outdated = self._changed = False
         # The conditions that a judge has ended over.
         self._last: tuple[str, ...] = ()
         self._has_next = asyncio.Event()
@@ -89,6 +94,10 @@ class Judge:
             self._on_skip()
         self._next = question
         self._has_next.set()
+
+    def reload(self) -> None:
+        """Load the system again before the next question. Its initial states may differ from those in the store."""
+        self._outdated = self._changed = True
 
     async def close(self) -> None:
         if self._task is not None:
@@ -117,9 +126,14 @@ class Judge:
         verdicts: dict[str, ConditionVerdict] = {}
         running = ""
         try:
+            if self._outdated:
+                self._outdated = False
+                await self._end()
             if self._process is None:
                 self._process = await self._start()
-            async for answer in self._ask(self._process, msgspec.structs.replace(question, last=self._last)):
+            initial = question.initial and not self._changed
+            asked = msgspec.structs.replace(question, initial=initial, last=self._last)
+            async for answer in self._ask(self._process, asked):
                 verdicts |= answer.verdicts
                 running = answer.running
             return verdicts

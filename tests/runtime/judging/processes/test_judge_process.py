@@ -107,6 +107,18 @@ def test_a_judge_that_hangs_is_killed_and_replaced() -> None:
     run(scenario())
 
 
+def test_a_judge_that_is_to_reload_is_replaced_before_the_next_question() -> None:
+    async def scenario() -> None:
+        async with court(scripted()) as opened:
+            first = await opened.verdict(question(0))
+            opened.judge.reload()
+            second, third = await opened.verdict(question(1)), await opened.verdict(question(2))
+            assert {one.verdict for one in (first, second, third)} == {"holds"}
+            assert first.found != second.found == third.found
+
+    run(scenario())
+
+
 def test_a_killed_judge_leaves_its_snapshot_undecided_and_restarts() -> None:
     async def scenario() -> None:
         async with court(scripted("if 's1' in line: time.sleep(1000)")) as opened:

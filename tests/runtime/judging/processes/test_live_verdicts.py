@@ -23,6 +23,16 @@ for line in sys.stdin:
 """
 JUDGE = [sys.executable, "-c", SCRIPT]
 
+# A judge that answers which process it is, and whether the initial states are the reference.
+NAMING = """
+import json, os, sys
+print(json.dumps({"conditions": ["conserved"]}), flush=True)
+for line in sys.stdin:
+    asked = json.loads(line)
+    verdict = {"verdict": "holds", "expected": str(asked["initial"]), "found": str(os.getpid())}
+    print(json.dumps({"snapshot": asked["snapshot"], "verdicts": {"conserved": verdict}}), flush=True)
+"""
+
 
 def system_with_condition() -> System:
     channels = [Channel("a", "b"), Channel("b", "a")]
@@ -88,3 +98,22 @@ def test_without_a_declared_condition_no_judge_is_started(tmp_path: Path) -> Non
         assert coordinator.service.judgement.judge.pid is None
 
     served(scenario, tmp_path / "store", judge=JUDGE)
+
+
+def test_E12_after_a_planned_restart_snapshots_are_judged_by_the_new_program(tmp_path: Path) -> None:
+    async def scenario(coordinator: Running, asking: Callable[..., Any]) -> None:
+        nodes = await both_alive(coordinator)
+        found = []
+        for count in (1, 2):
+            await committed(coordinator, *nodes)
+            await coordinator.until(lambda count=count: judged(coordinator) == count)
+            (condition,) = coordinator.service.status().conditions
+            found.append(condition.latest)
+            coordinator.coordinator.on_successor()
+        before, after = found
+        assert before.found != after.found
+        # The new program may have other initial states than those that the store began with.
+        assert (before.expected, after.expected) == ("True", "False")
+
+    command = [sys.executable, "-c", NAMING]
+    served(scenario, tmp_path / "store", system=system_with_condition(), judge=command)
