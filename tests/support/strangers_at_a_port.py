@@ -39,6 +39,9 @@ def stranger(kind: str) -> Iterator[str]:
             yield f"127.0.0.1:{server.getsockname()[1]}"
         finally:
             server.shutdown(socket.SHUT_RDWR)
-            for connection in connections:
-                connection.close()
+            for connection in list(connections):
+                with suppress(OSError):  # its client has gone
+                    connection.shutdown(socket.SHUT_RDWR)
             thread.join()
+            for connection in connections:  # the last one may have been accepted just now
+                connection.close()
