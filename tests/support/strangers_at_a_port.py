@@ -39,7 +39,7 @@ def stranger(kind: str) -> Iterator[str]:
             yield f"127.0.0.1:{server.getsockname()[1]}"
         finally:
             server.shutdown(socket.SHUT_RDWR)
-            for connection in list(connections):
+            for connection in connections:
                 with suppress(OSError):  # its client has gone
                     connection.shutdown(socket.SHUT_RDWR)
             thread.join()
