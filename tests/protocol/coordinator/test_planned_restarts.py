@@ -194,3 +194,14 @@ def test_E11_a_frozen_process_is_relieved_by_the_next_coordinator() -> None:
     assert ordered(host, ProcessReturned("q"), HandedOver("q", 1, REF)) == [Relieve("q", REF.name)]
     host.handle(ProcessFailed("q"))
     assert ordered(host, ProcessWithoutState("q")) == [Resume("q", 1, REF)]
+
+
+def test_E11_a_snapshot_whose_begin_is_logged_after_the_hand_over_is_aborted_at_once() -> None:
+    """Nobody would tell the successor of it, so it could only time out."""
+    host = ring()
+    host.slow = True
+    host.handle(SnapshotWanted(), RestartWanted("q"), HandedOver("q", 1, REF), ProcessFailed("q"))
+    host.slow = False
+    assert those(host.write(), RequestRecording) == []
+    assert not host.lifecycle.open
+    assert "q restarts" in str(host.log[-1])

@@ -261,6 +261,10 @@ class Lifecycle:
         """Return why no process gets a request to record a snapshot that is in the log."""
         if begin.view != self.view.number:
             return "the view changed"
+        # A process that has handed over would not hear of it, nor would its successor.
+        restarting = next(filter(self.restarts.is_restarting, self.view.processes), None)
+        if restarting is not None:
+            return f"process {restarting} restarts"
         # Processes continue counting from the ids they receive.
         return None if self.outcomes.is_near(snapshot) else "its counter is far beyond those before it"
 

@@ -307,9 +307,11 @@ class Host:
             await self.application.wait_idle()
         except HandOverUnusable as error:  # wait for the rollback
             logger.warning("%s", error)
-            self.epoch, self._restoring = 0, None
-            self._held.clear()
             self.send(CannotResume(self.name, error.name, error.problem))
+            # A coordinator that has not ordered this believes that the process has its state. So register again,
+            # without state, and read no more orders for a process with state.
+            self._restoring = None
+            self._register_anew()
             return
         except RAISED as error:  # the state could not be loaded: report why, and end
             if not is_failure(error, awaited=True):
@@ -349,6 +351,7 @@ class Host:
         held, self._held = self._held, []
         for order in held:
             self._dispatch(order)
+        self.hand_over.begun()
 
     def _join(self, order: Any) -> None:
         """Begin with the first view that contains this process."""
@@ -363,6 +366,10 @@ class Host:
         if self._output_release.under_way:
             self._output_release.report()  # so that the coordinator dismisses it
             return
+        self._register_anew()
+
+    def _register_anew(self) -> None:
+        """Register again, as another instance and without state."""
         self._end_timeline()
         self.epoch = 0
         self._registration.renew()

@@ -19,6 +19,7 @@ or that have not arrived yet. Started again, it goes on from there (E11). After 
 """
 
 import asyncio
+import logging
 import sys
 from collections.abc import AsyncIterator, Awaitable, Iterable
 from contextlib import AbstractContextManager
@@ -40,6 +41,8 @@ from strobe.runtime.node.own_loop_application import (
     RestoreFunction,
 )
 from strobe.user_code import explain
+
+logger = logging.getLogger("strobe.node")
 
 
 class Node:
@@ -101,6 +104,8 @@ class Node:
             # The last messages are in flight; the coordinator dismisses the process when they have been received. If
             # it restarts, it hands over.
             await self._program.without_timeline.wait()
+        elif kind is None and self._program.untaken:
+            logger.warning("node %s cannot hand over: its program has not taken the last messages", self.name)
         elif kind is None:
             self._program.end_program()
             await self._hand_over()

@@ -167,6 +167,11 @@ class OwnLoopApplication(Application):
         else:
             self.leave(then)
 
+    @property
+    def untaken(self) -> bool:
+        """Whether messages count as received that the program has never taken: its request was cancelled."""
+        return self._request is not None and not self._waiting and _has_result(self._request)
+
     def end_program(self) -> None:
         """The program has left its `async with`: the messages of its last frame count as received."""
         self.has_left = True

@@ -126,6 +126,7 @@ class HandingOver:
         self._task: asyncio.Task[None] | None = None
         self._ref: HandOverRef | None = None
         self._retry = RetryLoop(host.name, "hand over")
+        self._waiting: asyncio.TimerHandle | None = None
 
     @property
     def stopped(self) -> bool:
@@ -141,8 +142,7 @@ class HandingOver:
             self._host.end(0)
             return
         self._requested = True
-        self._host.send(RestartWanted(self._host.name))
-        asyncio.get_running_loop().call_later(REQUEST_S_MAX, self._give_up, "the coordinator has not ordered it")
+        self._ask()
 
     def welcomed(self) -> None:
         """Repeat what the coordinator may not know."""
@@ -150,6 +150,11 @@ class HandingOver:
             self._report()
         elif self._requested and not self.stopped:
             self._host.send(RestartWanted(self._host.name))
+
+    def begun(self) -> None:
+        """A timeline has begun. If the last one was to end, a rollback has come first, and has ended its restart."""
+        if self._requested:
+            self._ask()
 
     def handle(self, order: HandOver | Relieve) -> None:
         if isinstance(order, Relieve):
@@ -207,6 +212,13 @@ class HandingOver:
         assert self._timeline is not None, "a hand-over comes from a timeline"
         assert self._ref is not None, "and is durable"
         self._host.send(HandedOver(self._host.name, self._timeline.epoch, self._ref))
+
+    def _ask(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+        self._host.send(RestartWanted(self._host.name))
+        loop, why = asyncio.get_running_loop(), "the coordinator has not ordered it"
+        self._waiting = loop.call_later(REQUEST_S_MAX, self._give_up, why)
 
     def _give_up(self, why: str) -> None:
         if not self.stopped:

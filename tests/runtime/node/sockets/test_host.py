@@ -25,6 +25,7 @@ from strobe.protocol.coordinator.messages import (
     ReportSettled,
     Reset,
 )
+from strobe.protocol.coordinator.restart_messages import CannotResume, HandOverRef, Resume
 from strobe.runtime.connectors.file_sink import FileSink
 from strobe.runtime.connectors.file_source import FileSource
 from strobe.runtime.messages.control import Heartbeat, Stop
@@ -287,5 +288,24 @@ def test_R1_a_process_that_joined_later_is_reset_and_joins_again(tmp_path: Path)
             await until(lambda: scripted(system, "c").messages == [1])
             assert scripted(system, "c").memory == Memory(received=[("in", 1)], started=1)
             assert host.epoch == 2
+
+    run(scenario())
+
+
+def test_E11_a_successor_without_a_usable_hand_over_registers_again_without_state(tmp_path: Path) -> None:
+    """The next coordinator believes that it has its state, and must not make it begin again in the same epoch."""
+
+    async def scenario() -> None:
+        async with coordinating(tmp_path, pair()) as coordinator:
+            host = coordinator.run("b")
+            link = await coordinator.registered("b")
+            ref = HandOverRef(f"{0:016x}-000003-{7:016x}", "0" * 64, 5)
+            link.send(Resume("b", 3, ref))
+            await link.handle(CannotResume)
+            link.send(ReportSettled("b", 1), InstallView("b", coordinator.view))
+            again = await coordinator.registered("b", after=link)
+            assert (again.register.epoch, host.epoch) == (0, 0)
+            assert again.register.instance != link.register.instance
+            assert link.said(Drained) == []
 
     run(scenario())

@@ -30,6 +30,7 @@ from strobe.protocol.coordinator.messages import (
     InstallView,
     RecordingFailed,
 )
+from strobe.protocol.coordinator.restart_messages import RestartWanted
 from strobe.runtime.connectors.file_source import FileSource
 from strobe.runtime.messages.control import Failed, ProcessRecorded
 from strobe.runtime.node.own_loop import Node
@@ -78,6 +79,22 @@ def test_R1_a_rollback_does_not_wait_for_undelivered_messages(tmp_path: Path) ->
             own.source = own._source(EPOCH + 1)
             own.source.send(2)
             assert await own.node.__anext__() == ("a->b", [2])
+
+    run(scenario())
+
+
+def test_E11_a_program_that_has_not_taken_its_last_messages_does_not_hand_over(tmp_path: Path) -> None:
+    """They count as received, and its state does not have them: its successor would never see them."""
+
+    async def scenario() -> None:
+        async with own_loop(tmp_path) as own:
+            waiting = asyncio.create_task(own.node.__anext__())
+            cancel_when_handed_over(own.program, waiting)
+            own.source.send(1)
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            await own.node.__aexit__(None)
+            assert own.link.said(RestartWanted) == []
 
     run(scenario())
 
