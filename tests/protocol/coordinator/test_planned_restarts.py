@@ -16,6 +16,7 @@ from strobe.protocol.coordinator.messages import (
     ProcessReturned,
     ProcessWithoutState,
     RequestRecording,
+    RestoreRefused,
     RestoreState,
     RestoreWanted,
     SnapshotChosen,
@@ -205,3 +206,11 @@ def test_E11_a_snapshot_whose_begin_is_logged_after_the_hand_over_is_aborted_at_
     assert those(host.write(), RequestRecording) == []
     assert not host.lifecycle.open
     assert "q restarts" in str(host.log[-1])
+
+
+def test_E11_a_hand_over_reported_during_a_rollback_that_is_refused_counts() -> None:
+    host = ring()
+    host.handle(RestartWanted("q"), RestoreWanted("1.7", "a user requested it"))
+    assert ordered(host, HandedOver("q", 1, REF)) == []
+    assert ordered(host, RestoreRefused("it is damaged")) == [HandOver("q")]  # so it reports again
+    assert ordered(host, HandedOver("q", 1, REF)) == [Relieve("q", REF.name)]

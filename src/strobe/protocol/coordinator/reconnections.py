@@ -70,15 +70,17 @@ class Reconnections:
         return self.without_state(ProcessWithoutState(event.process), now_us)
 
     def go_on(self, now_us: int) -> list[CoordinatorEffect]:
-        """If no rollback is pending any more, start the processes that have waited for it."""
+        """If no rollback is pending any more, start the processes that have waited for it.
+
+        A hand-over that was reported meanwhile was ignored: ask for the report again.
+        """
         if self._rollback.pending:
             return []
         processes = self._rollback.present.intersection(self._membership.view.processes) - self._rollback.started
-        return [
-            effect
-            for process in sorted(processes)
-            for effect in self.without_state(ProcessWithoutState(process), now_us)
-        ]
+        effects = [effect for process in self._restarts.processes for effect in self._restarts.returned(process)]
+        for process in sorted(processes):
+            effects += self.without_state(ProcessWithoutState(process), now_us)
+        return effects
 
     def catch_up(self, process: str) -> list[CoordinatorEffect]:
         """Send `process` everything it may have missed: the outcomes, and the view."""
