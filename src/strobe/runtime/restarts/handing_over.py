@@ -136,13 +136,16 @@ class HandingOver:
     def request(self) -> None:
         """End the node: after it has handed over, or without if nobody orders that in time.
 
-        A process that is being restored first begins: it may be a successor that has claimed a hand-over.
+        A process that is being restored first begins: it may be a successor that has claimed a hand-over. A repeated
+        request changes nothing: ending now would roll everybody back.
         """
-        if self._requested or not self._host.takes_orders:
+        if self._requested:
+            logger.warning("process %s ends when it has handed over; SIGKILL ends it at once", self._host.name)
+        elif self._host.takes_orders:
+            self._requested = True
+            self._ask()
+        else:
             self._host.end(0)
-            return
-        self._requested = True
-        self._ask()
 
     def welcomed(self) -> None:
         """Repeat what the coordinator may not know."""
