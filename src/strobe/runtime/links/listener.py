@@ -6,6 +6,8 @@ Any error on a connection is counted and logged, and ends only that connection.
 import asyncio
 from collections import Counter
 
+from strobe.errors import TransportError
+from strobe.runtime.addresses import print_address
 from strobe.runtime.file_descriptors import BACKLOG, UNKNOWN_LINKS_MAX, at_most
 from strobe.runtime.links.handshake import Gate, Rejections
 from strobe.runtime.links.incoming_connection import IncomingConnection
@@ -81,3 +83,12 @@ class Listener:
         if self._server is not None:
             await self._server.wait_closed()
             self._server = None
+
+
+async def open_listener(process: str, listen: tuple[str, int], gate: Gate, buffer_bytes: int) -> Listener:
+    """Return the listener of a process; TransportError if the address cannot be had."""
+    try:
+        return await Listener.open(*listen, gate=gate, buffer_bytes=buffer_bytes)
+    except OSError as error:
+        problem = f"cannot listen at {print_address(*listen)}: {error.strerror or error}"
+        raise TransportError(f"process {process} {problem}; free it, or choose another: --listen") from error

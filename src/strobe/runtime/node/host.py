@@ -15,15 +15,15 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from strobe.errors import NotACoordinator, StrobeError, TransportError, UsageError
+from strobe.errors import NotACoordinator, StrobeError, UsageError
 from strobe.process import System
 from strobe.protocol import View
 from strobe.protocol.coordinator.messages import CannotRestore, Dismiss, InstallView, ReportSettled, Reset, RestoreState
 from strobe.protocol.coordinator.restart_messages import CannotResume, HandOver, Relieve, Resume
 from strobe.protocol.process.events import SnapshotsSettled
 from strobe.protocol.values.log_entries import ProcessRecord
-from strobe.runtime.addresses import is_anywhere, print_address
-from strobe.runtime.links.listener import Listener
+from strobe.runtime.addresses import is_anywhere
+from strobe.runtime.links.listener import Listener, open_listener
 from strobe.runtime.messages.control import (
     AddressBook,
     Failed,
@@ -125,7 +125,7 @@ class Host:
         """Run until stopped; return the exit code."""
         loop = asyncio.get_running_loop()
         self._done = loop.create_future()
-        self._listener = await self._open_listener()
+        self._listener = await open_listener(self.name, self._listen, LinkGate(self), self.parts.buffer_bytes)
         self.rejected = self._listener.rejected
         self._port = self._listener.port
         self.parts.connections.add((self._advertise, self._port), self._listener)
@@ -137,13 +137,6 @@ class Host:
         finally:
             heartbeats.cancel()
             await self._close()
-
-    async def _open_listener(self) -> Listener:
-        try:
-            return await Listener.open(*self._listen, gate=LinkGate(self), buffer_bytes=self.parts.buffer_bytes)
-        except OSError as error:
-            problem = f"cannot listen at {print_address(*self._listen)}: {error.strerror or error}"
-            raise TransportError(f"process {self.name} {problem}; free it, or choose another: --listen") from error
 
     async def _close(self) -> None:
         self._end_timeline()

@@ -68,6 +68,7 @@ def load_part(
     store: Store,
     snapshot: str,
     commit: EntryRef | None,
+    newest: EntryRef | None,
     process: str,
     example: Any,
     decode: Decode,
@@ -75,16 +76,17 @@ def load_part(
 ) -> Restored:
     """Read the part of `process` from the store, with every byte verified. Its `commit` is searched for if not given.
 
+    `newest` is the newest log entry that is known: a store without it is an older copy, and lacks what it lacks.
     `example` is a state as the process captures it now; `decode` decodes its messages. Both must fit before anything is
     changed. `find` reads the manifest.
     """
     try:
         return _load(store, *find(store, snapshot, commit), process, example, decode)
     except StoreCorrupt:
-        if commit is None:
+        if newest is None:
             raise
-    # An older copy of the store lacks the snapshot. It may be in its place, or may have been for a moment.
-    store.require_present(commit)
+    # An older copy of the store may be in its place, or may have been for a moment.
+    store.require_present(newest)
     return _load(store, *find(store, snapshot, commit), process, example, decode)
 
 

@@ -61,7 +61,8 @@ class OriginLoader:
 
     def _restore(self, store: Store, order: RestoreState, example: Any) -> Restored:
         assert order.restored is not None, "otherwise there is nothing to load"
-        return load_part(store, order.restored, order.commit, self._name, example, self._decode, self._find)
+        commit, newest = order.commit, order.newest or order.commit
+        return load_part(store, order.restored, commit, newest, self._name, example, self._decode, self._find)
 
     def _resume(self, store: Store, order: Resume, instance: str, example: Any) -> ResumedProcess:
         ref, epoch, protocol = order.hand_over, order.epoch, self._protocol

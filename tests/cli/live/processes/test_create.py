@@ -69,7 +69,7 @@ def test_create_and_store_id_cannot_be_combined(tmp_path):
 def test_create_opens_a_store_that_is_there(tmp_path, monkeypatch):
     store = Store.create(tmp_path / "store")
     given = []
-    monkeypatch.setattr("strobe.cli.live.up.Supervisor", lambda *_, identity: given.append(identity) or 1 / 0)
+    monkeypatch.setattr("strobe.cli.live.up.Supervisor", lambda *_, identity, **__: given.append(identity) or 1 / 0)
     for words in ((), ("--create",)):
         run("up", BANK, "--store", store.url, *words)
     assert given == [store.header.store] * 2

@@ -137,7 +137,7 @@ def test_E11_a_process_that_hands_over_is_shown_and_started_again(capsys):
     session = Session(children)
     for _ in answers:
         polled(session)
-    assert capsys.readouterr().err.splitlines() == ["b has handed over to its successor; it is started again"]
+    assert untimed(capsys) == ["b has handed over to its successor; it is started again"]
     assert children.needs == ["a"]
 
 

@@ -81,7 +81,7 @@ def test_R1_a_node_waits_for_an_unreachable_store(tmp_path: Path, monkeypatch: p
     run(scenario())
 
 
-@pytest.mark.parametrize("missing", ["the commit", "its blobs too"])
+@pytest.mark.parametrize("missing", ["the commit", "its blobs too", "its blobs and a later entry"])
 def test_S1_a_node_waits_while_an_older_copy_of_the_store_is_in_its_place(tmp_path: Path, missing: str) -> None:
     """The copy lacks the snapshot to restore. Before, each node ended, and `strobe up` halted the system."""
 
@@ -89,17 +89,21 @@ def test_S1_a_node_waits_while_an_older_copy_of_the_store_is_in_its_place(tmp_pa
         async with coordinating(tmp_path, pair(), heartbeat_s=0.01) as coordinator:
             await coordinator.started("a", "b")
             taken = await coordinator.photograph("a")
-            commit = coordinator.store.entry_ref(coordinator.store.state().committed[taken].position)
-            lost = [Path(coordinator.store.url, entry_name(commit.position))]
-            if missing == "its blobs too":
+            commit = newest = coordinator.store.entry_ref(coordinator.store.state().committed[taken].position)
+            if missing == "its blobs and a later entry":
+                coordinator.log_begin("a", "b")
+                newest = coordinator.store.entry_ref(coordinator.store.state().next_position - 1)
+                assert newest.position > commit.position
+            lost = [Path(coordinator.store.url, entry_name(newest.position))]
+            if missing != "the commit":
                 lost.append(Path(coordinator.store.url, "blobs"))
             for path in lost:
                 path.rename(tmp_path / path.name)
             a, b = coordinator.links["a"], coordinator.links["b"]
-            coordinator.restore(a, 2, taken, commit=commit)
-            coordinator.restore(b, 2, taken, commit=commit)
+            coordinator.restore(a, 2, taken, commit=commit, newest=newest)
+            coordinator.restore(b, 2, taken, commit=commit, newest=newest)
             for link in (a, b):
-                assert f"{entry_name(commit.position)} was there before" in await waiting(link)
+                assert f"{entry_name(newest.position)} was there before" in await waiting(link)
             for path in lost:
                 (tmp_path / path.name).rename(path)
             for link in (a, b):
