@@ -122,7 +122,7 @@ def _measure() -> tuple[float, list[float], int]:
 
 def _restart(supervisor: Supervisor, store: Path) -> float:
     """Restart `d`, and return the longest gap at one of its peers meanwhile."""
-    _gap_s(supervisor, store)  # begin anew
+    _gap_s(supervisor, store)  # reset the gaps
     before = {process.name: process.instance for process in supervisor.client.status().processes}
     supervisor.client.restart("d")
     _wait(supervisor, lambda now: _all_run(now) and _instance(now) != before["d"])

@@ -1,4 +1,4 @@
-"""Set when a long call was reported. A system's own modules are loaded anew for each run, this one is not."""
+"""Set when a long call was reported. A system's own modules are loaded for each run, this one only once."""
 
 import threading
 

@@ -6,10 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 from tests.runtime.recovery.test_restore_point import HERE
+from tests.runtime.state_versions import Broken, First, Keeper, Second
 from tests.storage.samples import commit, sample
 
 from strobe.keyed_state import KeyedState
-from strobe.process import Process, System
+from strobe.process import System
 from strobe.protocol import Snapshot
 from strobe.protocol.coordinator.messages import RestoreRefused, SnapshotChosen
 from strobe.runtime.recovery.restore_point import choose
@@ -17,33 +18,6 @@ from strobe.runtime.recovery.trial_restore import conserved_value, decode, trial
 from strobe.simulation.restorable import restore_state
 from strobe.storage import Store
 from strobe.storage.content.state_codec import captured_state
-
-
-class First(msgspec.Struct):
-    balance: int
-
-
-class Second(msgspec.Struct):
-    migrations = {1: lambda state: {"cents": 100 * state["balance"]}}
-
-    cents: int
-
-
-class Broken(msgspec.Struct):
-    migrations = {1: lambda state: {"cents": state["euro"]}}
-
-    cents: int
-
-
-class Keeper(Process):
-    def __init__(self, state: Any) -> None:
-        self.state = state
-
-    def capture(self) -> Any:
-        return self.state
-
-    def restore(self, state: Any) -> None:
-        self.state = state
 
 
 class Forgetful(Keeper):
@@ -111,7 +85,7 @@ def test_R3_a_snapshot_restored_by_name_may_need_migrations(tmp_path: Path, fork
     assert chosen.snapshot == name
     refused = choose(store, name, HERE, fork=fork, system=system(Broken(0), *new()[1:])).event
     assert isinstance(refused, RestoreRefused)
-    assert "Broken from version 1 fails: KeyError: 'euro' (tests/runtime/recovery/test_migrated_" in refused.reason
+    assert "Broken from version 1 fails: KeyError: 'euro' (tests/runtime/state_versions.py:21)" in refused.reason
     name = commit(store, msgspec.structs.replace(stored(*new()), id=sample(2).id), parent=name)
     refused = choose(store, name, HERE, fork=fork, system=system(*OLD)).event
     assert isinstance(refused, RestoreRefused)

@@ -1,7 +1,7 @@
 """Judges a committed snapshot by all that its system declares (E12); runs in the judge process.
 
 The conditions are `conserved`, each invariant, and the stable predicates that processes declare something for. Each is
-evaluated by itself: if one fails or takes too long, that is its verdict, and the others are evaluated all the same.
+evaluated by itself: if one fails or takes too long, that is its verdict, and the others are still evaluated.
 """
 
 from collections.abc import Callable, Iterator

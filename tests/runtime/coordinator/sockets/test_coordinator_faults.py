@@ -114,7 +114,7 @@ def test_R1_R2_only_a_lost_state_rolls_back_and_never_below_output(tmp_path: Pat
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_E11_a_planned_restart_rolls_nothing_back(tmp_path: Path, seed: int) -> None:
-    """E11: and no process runs twice from the same state, whoever crashes meanwhile."""
+    """E11: and no process runs twice from the same state, whichever program crashes meanwhile."""
     world = without_needless_rollbacks(HANDED_OVER, seed, tmp_path)
     assert sum("resumes in epoch" in event for event in world.outside.events) > 5
 

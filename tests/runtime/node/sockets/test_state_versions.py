@@ -3,42 +3,15 @@
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from tests.runtime.fake_coordinator import FakeCoordinator, coordinating
 from tests.runtime.link_ends import run
+from tests.runtime.state_versions import Broken, First, Keeper, Second
 
 from strobe.keyed_state import KeyedState
-from strobe.process import Process, System
+from strobe.process import System
 from strobe.protocol.coordinator.messages import CannotRestore
 from strobe.storage.content.state_codec import decode_captured
-
-
-class First(msgspec.Struct):
-    balance: int
-
-
-class Second(msgspec.Struct):
-    migrations = {1: lambda state: {"cents": 100 * state["balance"]}}
-
-    cents: int
-
-
-class Broken(msgspec.Struct):
-    migrations = {1: lambda state: {"cents": state["euro"]}}
-
-    cents: int
-
-
-class Ledger(Process):
-    def __init__(self, state: Any) -> None:
-        self.state = state
-
-    def capture(self) -> Any:
-        return self.state
-
-    def restore(self, state: Any) -> None:
-        self.state = state
 
 
 def ledger(kind: Any, keyed: bool, *values: Any) -> System:
@@ -46,7 +19,7 @@ def ledger(kind: Any, keyed: bool, *values: Any) -> System:
     if isinstance(state, KeyedState):
         for number, value in enumerate(values):
             state[number] = value
-    return System({"a": Ledger(state)}, [])
+    return System({"a": Keeper(state)}, [])
 
 
 async def replaced(coordinator: FakeCoordinator, system: System) -> None:
@@ -91,7 +64,7 @@ def test_R3_a_new_version_restores_and_then_stores_its_own(tmp_path: Path, keyed
 @pytest.mark.parametrize(
     ("before", "after", "reason"),
     [
-        (First(1), Broken(0), r"Broken from version 1 fails: KeyError: 'euro' (tests/runtime/node/sockets/test_state_"),
+        (First(1), Broken(0), r"Broken from version 1 fails: KeyError: 'euro' (tests/runtime/state_versions.py:21)"),
         (Second(1), First(0), "is of version 2 of First, written by a newer program: this one knows versions up to 1"),
     ],
     ids=["a migration fails", "a newer program"],
